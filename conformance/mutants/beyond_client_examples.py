@@ -14,7 +14,7 @@ from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
 from conformance.models.reader import Resolved, State, Unsure, physical_part
-from conformance.models.writer import ROW_DOMAIN, Transaction
+from conformance.models.writer import Transaction
 from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
 
 Actions = list[dict[str, Any]]
@@ -40,41 +40,9 @@ def skips_the_winner_between_two_pages(self: ModelClient, transaction: Transacti
         original(self)._check(transaction, winner)
 
 
-@beyond_method("_check", *WINNERS)
-def checks_one_winner_of_each_kind(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
-    """After a lost race, checks a winner only if it has a kind of action that no winner before it had."""
-    kinds = {kind for action in winner for kind in action} - {"commitInfo"}
-    known = memory_of(self, dict[str, set[str]]).setdefault(transaction.request.marker, set())
-    if not transaction.attempts or kinds - known:
-        original(self)._check(transaction, winner)
-    known |= kinds
-
-
 # A published prefix
 
 READING: Final = ("MC-READ-07", "CM-READ-05", "CM-READ-09", "LOG-18", "LOG-09", "PROFILE-CLIENT-01")
-
-
-@beyond(*READING)
-class AsksInWindowsOfAHundred(ModelClient):
-    """Requests commits in windows of a hundred versions from 0 on, and stops at the first empty one."""
-
-    width = 100
-
-    def _ask(self, client: str, table: Resolved) -> None:
-        if table.reference is None:
-            return
-        commits, start = list[m.CommitEntry](), 0
-        while True:
-            request = m.GetCommits(table=table.reference, start=start, end=start + self.width - 1)
-            reply = self.owner(client, request)
-            if not isinstance(reply, m.Commits):
-                raise Unsure("the owner does not return its commits")
-            commits += reply.commits
-            start += self.width
-            if not reply.commits:
-                break
-        table.latest, table.commits = None if reply.latest == -1 else reply.latest, tuple(commits)
 
 
 @beyond_method("_replay", *READING, "LOG-08")
@@ -157,15 +125,6 @@ def empty_reads_are_blind(self: ModelClient, transaction: Transaction, version: 
     return (proposals.line("commitInfo", {**json.loads(first)["commitInfo"], "isBlindAppend": True}), *others)
 
 
-@beyond_method("_check_added", "CONFLICT-ORDER-08", "CONFLICT-FILES-03")
-def empty_reads_do_not_conflict(
-    self: ModelClient, request: m.Transact, base: State, winner: Actions, added: Actions
-) -> None:
-    """Lets files that match a condition land beside a transaction whose condition matched no file."""
-    if any(self._was_read(request, base, file) for file in base.files.values()):
-        original(self)._check_added(request, base, winner, added)
-
-
 # The policy, over time
 
 POLICY: Final = ("CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04")
@@ -207,23 +166,6 @@ class TakesOverWithItsFirstProtocol(ModelClient):
 
 
 # Several winners that assign row ids
-
-
-@beyond("ROW-01", "ROW-04", "ROW-03")
-class RowIdsFollowTheFirstWinner(ModelClient):
-    """Begins the row ids of a retry after those of the first winner."""
-
-    marks: dict[str, int] = memory(dict)
-
-    def _check(self, transaction: Transaction, winner: Actions) -> None:
-        super()._check(transaction, winner)
-        domains = [action["domainMetadata"] for action in winner if "domainMetadata" in action]
-        mark = [body["configuration"] for body in domains if body["domain"] == ROW_DOMAIN]
-        if transaction.attempts and mark:
-            self.marks.setdefault(transaction.request.marker, json.loads(mark[0])["rowIdHighWaterMark"])
-
-    def _high_water_mark(self, transaction: Transaction) -> int:
-        return self.marks.get(transaction.request.marker, super()._high_water_mark(transaction))
 
 
 @beyond_method("_high_water_mark", "ROW-01", "ROW-04", "ROW-03")

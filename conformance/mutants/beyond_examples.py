@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, version_of
+from conformance.interface.log_names import LOG
 from conformance.models.log_files import HINT
 from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, time_of
 from conformance.models.storage import FolderStorage, Storage
@@ -79,26 +79,6 @@ class PublishedFilesAreSyncedLater(_SyncsLater):
     def _publish(self, table: OwnedTable, version: int) -> None:
         super()._publish(table, version)
         self.unsynced.append(self._path(table, version))
-
-
-@beyond("PROFILE-DURABLE-01", "CM-STORE-05", "PROFILE-INLINE-01", "CM-STORE-09")
-class StoresInlineContentAfterItRatifies(ModelOwner):
-    """Records an inline commit, and then its content: a crash in between leaves a commit of its first action."""
-
-    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
-        commit = table.unbackfilled.get(version)
-        whole = None if commit is None else commit.actions
-        if commit is not None and whole is not None:
-            commit.actions = whole[:1]
-        super()._record(table, version, attempt)
-        if commit is not None:
-            commit.actions = whole
-
-    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        answer = super()._ratify(table, request, staged)
-        if table.commit_mode == "inline":
-            self._save(table)
-        return answer
 
 
 # Several requests at once
@@ -425,13 +405,6 @@ def _without(value: Any, dropped: Any) -> Any:
 # Ranges, and the length of a backlog
 
 
-@beyond_method("_entries", "MC-GET-01", "CM-GET-03", "LOG-07")
-def closed_ranges_are_cut(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Lists at most 100 versions of a range with both ends."""
-    entries = original(self)._entries(table, start, end)
-    return entries if end is None or start == 0 else entries[:100]
-
-
 @mutant_method("_entries", "MC-GET-01", "CM-GET-03", "CM-GET-05", "LOG-07")
 def lists_are_cut_after_five_hundred_commits(
     self: ModelOwner, table: OwnedTable, start: int, end: int | None
@@ -555,15 +528,6 @@ class AttemptsAreComparedButForTheLastCharacter(AttemptsAreComparedByTheirBeginn
     same = slice(35)
 
 
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-def lookup_compares_the_end(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Looks an attempt up by its last twelve characters."""
-    table = self.tables.get(request.table)
-    alike = [] if table is None else [known for known in table.landed if known[-12:] == request.attempt[-12:]]
-    known = request.attempt if request.attempt in alike or not alike else alike[-1]
-    return original(self).attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
-
-
 # Conversion of tables with checkpoints
 
 HINTED: Final = ("PROFILE-CORE-05", "PROFILE-TRANSFER-01", "MC-CONVERT-02", "MC-CONVERT-05")
@@ -589,11 +553,3 @@ def take_over_trusts_the_hint(self: ModelOwner, table: OwnedTable) -> int:
     """Takes the checkpoint that the hint names for the newest version."""
     since = hinted(self, table)
     return original(self)._published(table) if since is None else since
-
-
-@mutant_method("_published", *HINTED)
-def take_over_needs_two_commit_files(self: ModelOwner, table: OwnedTable) -> int:
-    """Finds no version in a log with a single commit file beside a checkpoint, as a cleanup leaves it."""
-    names = self.storage.list(f"{table.location}/{LOG}")
-    alone = sum(version_of(name) is not None for name in names) == 1 and any("checkpoint" in name for name in names)
-    return -1 if alone else original(self)._published(table)

@@ -57,14 +57,6 @@ def compares_only_the_partitioning(self: ModelClient, transaction: Transaction, 
     original(self)._check(transaction, winner)
 
 
-@mutant_method("_check", "CONFLICT-ORDER-05")
-def ignores_metadata_under_snapshot_isolation(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
-    """Ignores a winner's schema or partitioning change under SnapshotIsolation."""
-    if transaction.request.isolation is m.Isolation.SNAPSHOT:
-        winner = [action for action in winner if "metaData" not in action]
-    original(self)._check(transaction, winner)
-
-
 @mutant_method("_check_domains", "CONFLICT-ORDER-06")
 def ignores_domains(self: ModelClient, request: m.Transact, domains: Actions) -> None:
     """Overwrites a metadata domain that a winner changed."""

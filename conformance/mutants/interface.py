@@ -82,15 +82,6 @@ def full_backlog_rejects_replays(self: ModelOwner, client: str, request: m.Commi
     return original(self).commit(client, request)
 
 
-@mutant("PROFILE-BACKLOG-01")
-class LimitOfTheNewestTable(ModelOwner):
-    """Applies the backlog limit of the table that was created last to all tables."""
-
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        newest = list(self.tables.values())[-1]
-        return super()._refusal(msgspec.structs.replace(table, backlog_limit=newest.backlog_limit), request, staged)
-
-
 @mutant_method("_restarted", "PROFILE-BACKLOG-01")
 def restart_forgets_the_limit(self: ModelOwner, table: OwnedTable) -> None:
     """Keeps the backlog limits in memory: a restart removes them."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
@@ -79,15 +78,6 @@ def rejects_creations(self: ModelOwner, client: str, request: m.CreateTable) -> 
     return m.Rejected(reason="not permitted")
 
 
-@mutant_method("create_table", "PROFILE-VERSION0-01")
-def name_prefixes_are_taken(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Treats a name as taken if an existing name begins with it."""
-    for reference, table in self.tables.items():
-        if table.name != request.name and table.name.startswith(request.name):
-            return m.Conflict(latest=table.latest, winner_table=reference)
-    return original(self).create_table(client, request)
-
-
 @mutant_method("_latest", "PROFILE-VERSION0-02", bugs=("FB14",))
 def new_table_has_no_version(self: ModelOwner, table: OwnedTable) -> int | None:
     """Returns -1 as the latest version of a new table until its first commit."""
@@ -151,14 +141,6 @@ def finds_among_a_hundred_tables(self: ModelOwner, name: str | None, path: str |
     """Looks a name up among the newest 100 tables, one page of its catalog."""
     reference = original(self)._find(name, path)
     return reference if reference in list(self.tables)[-100:] else None
-
-
-@mutant_method("create_table", "PROFILE-DISCOVERY-01")
-def conflict_names_the_dropped_table(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Names the first table of a name, which was dropped, to a creator that lost to the second."""
-    answer = original(self).create_table(client, request)
-    first = [reference for reference, table in self.tables.items() if table.name == request.name]
-    return m.Conflict(winner_table=first[0]) if isinstance(answer, m.Conflict) and first else answer
 
 
 @mutant_method("_find", "PROFILE-DISCOVERY-01")
@@ -256,13 +238,6 @@ def unknown_names_are_found(self: ModelOwner, client: str, request: m.LoadTable)
     return answer
 
 
-@mutant_method("load_table", "CM-GET-05")
-def resolution_lacks_commits(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Resolves a name without returning the unpublished commits."""
-    answer = original(self).load_table(client, request)
-    return msgspec.structs.replace(answer, commits=None) if isinstance(answer, m.Table) else answer
-
-
 @mutant_method("load_table", "CM-GET-05", "CM-GET-04", "MC-READ-06")
 def caches_resolutions(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Repeats its first resolution of a table."""
@@ -338,14 +313,6 @@ def repeated_creation_returns_the_new_table(self: ModelOwner, client: str, reque
     answer = original(self).create_table(client, request)
     now = self._find(request.name, None)
     return m.Ratified(version=0, table=now) if isinstance(answer, m.Ratified) and now is not None else answer
-
-
-def _or_dropped(self: ModelOwner, answer: m.Answer, matches: Callable[[OwnedTable], bool]) -> m.Answer:
-    """The answer, or if no table was found, the first one that matches, dropped or not."""
-    for reference, table in self.tables.items():
-        if isinstance(answer, m.NotFound) and matches(table):
-            return m.Table(table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest)
-    return answer
 
 
 @mutant_method("get_commits", "PROFILE-DISCOVERY-04")
@@ -437,17 +404,6 @@ def drop_deletes_by_prefix(self: ModelOwner, client: str, request: m.DropTable) 
     return answer
 
 
-@mutant_method("drop_table", "PROFILE-DISCOVERY-02")
-def dropped_tables_take_commits(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
-    """Ratifies commits to a dropped table."""
-    answer = original(self).drop_table(client, request)
-    table = self.tables.get(request.table)
-    if table is not None and isinstance(answer, m.Done):
-        table.active, table.name = True, f"dropped {table.name}"
-        self._save(table)
-    return answer
-
-
 @mutant_method("drop_table", "PROFILE-DISCOVERY-01")
 def drops_by_name(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
     """Drops the table that has the name of the requested one now."""
@@ -473,14 +429,6 @@ def references_are_names(self: ModelOwner, client: str, request: m.Commit) -> m.
         named = self._find(table.name, None)
         request = request if named is None else msgspec.structs.replace(request, table=named)
     return original(self).commit(client, request)
-
-
-@mutant_method("_replay", "PROFILE-RETRY-01")
-def drop_forgets_attempts(self: ModelOwner, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-    """Answers the replay of a landed commit with a conflict after the table was dropped."""
-    answer = original(self)._replay(table, request)
-    dropped = not table.active and table.leaving is None
-    return m.Conflict(latest=table.latest) if answer is not None and dropped else answer
 
 
 @mutant_method("drop_table", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")

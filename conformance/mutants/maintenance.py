@@ -175,12 +175,6 @@ def checksums_count_removed_files(self: ModelClient, state: State) -> dict[str, 
     return {**original(self)._summary(state), "numFiles": len(state.files) + len(state.removed)}
 
 
-@mutant_method("_summary", "LOG-44")
-def checksums_have_no_domains(self: ModelClient, state: State) -> dict[str, Any]:
-    """Writes a checksum with an empty list of metadata domains: readers that trust it lose the domains."""
-    return {**original(self)._summary(state), "domainMetadata": []}
-
-
 @mutant_method("_checksum", "LOG-45")
 def overwrites_checksums(self: ModelClient, client: str, table: Resolved, version: int) -> None:
     """Replaces another client's checksum of the same version."""
@@ -210,13 +204,6 @@ def removes_other_checkpoints(self: ModelClient, client: str, table: Resolved, v
 @mutant_method("_check_protection", "LOG-50")
 def checkpoints_any_protected_version(self: ModelClient, newest: State, state: State) -> None:
     """Writes checkpoints of protected versions whose protocols it does not support."""
-
-
-@mutant_method("_with_statistics", "LOG-48")
-def leaves_out_typed_partition_values(self: ModelClient, state: State, add: dict[str, Any]) -> dict[str, Any]:
-    """Writes typed statistics without typed partition values."""
-    kept = original(self)._with_statistics(state, add)
-    return {key: value for key, value in kept.items() if key != "partitionValues_parsed"}
 
 
 @mutant_method("_with_statistics", "LOG-48")
@@ -280,12 +267,6 @@ def vacuum_compares_encoded_paths(self: ModelClient, path: str) -> str:
 def vacuum_overlooks_deletion_vectors(self: ModelClient, body: dict[str, Any]) -> list[str]:
     """Deletes with VACUUM the files of deletion vectors: no action has their names as its path."""
     return original(self)._paths(body)[:1]
-
-
-@mutant_method("_paths", "LOG-37")
-def vacuum_skips_files_elsewhere(self: ModelClient, body: dict[str, Any]) -> list[str]:
-    """Passes over a data file in another store, together with its deletion vector, which VACUUM deletes then."""
-    return [] if body["path"].startswith("s3://") else original(self)._paths(body)
 
 
 @mutant_method("_located", "LOG-37")

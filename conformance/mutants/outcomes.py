@@ -151,13 +151,6 @@ def backfill_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptO
     return answer
 
 
-@mutant_method("attempt_outcome", "PROFILE-OUTCOME-01")
-def creations_have_no_outcome(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Reports the attempt that created a table as not landed."""
-    answer = original(self).attempt_outcome(client, request)
-    return m.NotLanded() if isinstance(answer, m.Landed) and answer.version == 0 else answer
-
-
 @mutant("PROFILE-OUTCOME-01", "MC-COMMIT-05", "CM-COMMIT-05")
 class LookupOverlooksVisibleFiles(ModelOwner):
     """Looks an attempt up in its own records only: a direct commit that a client published has not landed."""
@@ -288,16 +281,6 @@ class RestartDerivesLatestVersionFromFiles(ModelOwner):
 
 def _cut(commit: Commit) -> Commit:
     return commit if commit.actions is None else Commit(attempt=commit.attempt, actions=commit.actions[:1])
-
-
-@mutant_method("_restarted", "PROFILE-DURABLE-01", "MC-FILES-04", "CM-STORE-09")
-def restart_trusts_published_files(self: ModelOwner, table: OwnedTable) -> None:
-    """Finds out in a restart which commits are published from the names of the files: it forgets a commit whose name
-    another file has."""
-    original(self)._restarted(table)
-    while table.backfilled < table.latest and self.storage.read(self._path(table, table.backfilled + 1)):
-        table.backfilled += 1
-        table.unbackfilled.pop(table.backfilled, None)
 
 
 class _RestartReadsActions(ModelOwner):

@@ -443,15 +443,6 @@ def failed_backfill_does_not_stop_a_hand_back(self: ModelOwner, client: str, req
     return answer
 
 
-@mutant_method("create_table", "PROFILE-CORE-06")
-def hand_back_forgets_the_creation(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Forgets who created a table when it hands the table back: the create request creates another table."""
-    left = [table for table in self.tables.values() if table.leaving is not None and not table.active]
-    for table in left:
-        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-    return original(self).create_table(client, request)
-
-
 @mutant_method("hand_back", "PROFILE-RETRY-01")
 def replayed_hand_back_is_rejected(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Rejects a repeated hand-back because the table has no owner."""

@@ -37,20 +37,6 @@ def missing_staged_file_is_skipped(self: ModelOwner, table: OwnedTable, version:
     original(self)._backfill(table, version)
 
 
-@mutant_method("_backfill", "MC-BACKFILL-03", "CM-PUBLISH-06")
-def failed_publication_is_skipped(self: ModelOwner, table: OwnedTable, version: int) -> None:
-    """Skips a commit that cannot be published, and publishes the next one."""
-    failure: NotPublished | None = None
-    for due in [due for due in sorted(table.unbackfilled) if due <= version]:
-        try:
-            self._publish(table, due)
-        except NotPublished as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    original(self)._backfill(table, version)
-
-
 @mutant("MC-BACKFILL-05")
 class FailsOnAnExistingPublishedFile(ModelOwner):
     """Fails a backfill permanently if the published file exists, even with the right content."""
@@ -134,15 +120,6 @@ def publishes_any_staged_file_of_the_version(self: ModelOwner, table: OwnedTable
     return "" if first is None else first.content
 
 
-@mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
-def publishing_adds_an_action(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
-    """Adds an action of its own to every published commit."""
-    return (
-        original(self)._content(table, commit)
-        + '{"domainMetadata":{"domain":"owner","configuration":"","removed":false}}\n'
-    )
-
-
 def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
     folder = f"{table.location}/{LOG}/{STAGING[table.feature]}"
     return [f"{folder}/{name}" for name in owner.storage.list(folder) if name.startswith(f"{version:020}.")]
@@ -185,15 +162,6 @@ def caches_the_first_resolution(self: ModelOwner, client: str, request: m.LoadTa
     cache = memory_of(self, dict[str | None, m.Answer])
     answer = original(self).load_table(client, request)
     return cache.setdefault(request.name, answer) if isinstance(answer, m.Table) else answer
-
-
-@mutant_method("get_commits", "MC-READ-06", "CM-GET-04")
-def latest_version_is_the_end_of_the_range(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
-    """Returns the end of the requested range as the latest version."""
-    answer = original(self).get_commits(client, request)
-    if not isinstance(answer, m.Commits) or answer.latest is None or request.end is None:
-        return answer
-    return m.Commits(commits=answer.commits, latest=min(answer.latest, request.end))
 
 
 @mutant_method("get_commits", "MC-GET-01", "CM-GET-03", "LOG-07", bugs=("FB13",))
@@ -257,13 +225,6 @@ def list_is_cut_after_two_commits(self: ModelOwner, table: OwnedTable, start: in
 def lists_newest_first(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
     """Lists commits by descending version."""
     return tuple(reversed(original(self)._entries(table, start, end)))
-
-
-@mutant_method("_entries", "LOG-05")
-def lists_the_boundary_twice(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Lists the first unpublished commit twice."""
-    entries = original(self)._entries(table, start, end)
-    return (*entries[:1], *entries)
 
 
 # Answers with wrong commits or versions
@@ -335,12 +296,6 @@ def backfill_is_done_after_a_hundred_commits(self: ModelOwner, table: OwnedTable
 
 
 # Beyond the range
-
-
-@mutant_method("_entries", "PROFILE-CORE-09")
-def range_end_zero_is_no_end(self: ModelOwner, table: OwnedTable, start: int, end: int | None) -> Entries:
-    """Takes a range that ends at version 0 for one without an end."""
-    return original(self)._entries(table, start, end or None)
 
 
 @mutant_method("_entries", "MC-GET-01", "CM-GET-03", "PROFILE-CORE-09")

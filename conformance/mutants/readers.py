@@ -247,14 +247,6 @@ def fails_on_unknown_actions(self: ModelClient, state: State, kind: str, body: d
     original(self)._apply_action(state, kind, body)
 
 
-@mutant_method("_apply_action", "LOG-29")
-def fails_on_unknown_fields(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
-    """Fails on an unknown field of a known action."""
-    if kind == "add" and "somethingNew" in body:
-        raise Refused("unknown field in add")
-    original(self)._apply_action(state, kind, body)
-
-
 @mutant_method("_apply", "LOG-30")
 def identifies_files_by_path(self: ModelClient, state: State, version: int, actions: Actions) -> None:
     """Ignores deletion vectors in the identity of files: removing a file without its vector removes it with one too."""
@@ -269,13 +261,6 @@ def identifies_vectors_by_file(self: ModelClient, state: State, kind: str, body:
     if body.get("deletionVector"):
         body = {**body, "deletionVector": {**body["deletionVector"], "offset": 0}}
     original(self)._apply_action(state, kind, body)
-
-
-@mutant_method("_apply_action", "LOG-31")
-def keeps_the_first_transaction(self: ModelClient, state: State, kind: str, body: dict[str, Any]) -> None:
-    """Keeps the first transaction of each application instead of the last."""
-    if kind != "txn" or body["appId"] not in state.applications:
-        original(self)._apply_action(state, kind, body)
 
 
 @mutant_method("_apply_action", "LOG-31")

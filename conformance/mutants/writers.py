@@ -56,15 +56,6 @@ def reports_unknown_as_failed(self: ModelClient, client: str, transaction: Trans
     raise Refused("the owner did not answer")
 
 
-@mutant(*UNKNOWN)
-class ReadsALostLookupAsNotLanded(ModelClient):
-    """Treats an attempt as not landed if its lookup gets no answer."""
-
-    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-        return isinstance(answer, m.Landed)
-
-
 @mutant_method("_outcome", *UNKNOWN, "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",))
 def takes_a_refusal_for_the_outcome(self: ModelClient, reply: m.Answer) -> bool:
     """Reports a commit whose answer was lost as failed when its lookup is refused, and deletes the data files."""

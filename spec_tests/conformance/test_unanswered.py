@@ -21,7 +21,7 @@ from conformance.mutants.lifecycle import TwoCreatorsMakeATableUnreadable
 from conformance.programs.cases import run_case
 from conformance.scenario.check import Variant
 from conformance.scenario.running import BrokenInCaseError, finish
-from conformance.scenario.scenario import IDENTITY, TRIES, Inconclusive, Scenario, TableHandle, Violated
+from conformance.scenario.scenario import IDENTITY, TRIES, Inconclusive, Scenario, TableHandle
 
 CHECKS = {check.name: check for check in all_checks()}
 VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
@@ -143,12 +143,11 @@ class Busy(ModelOwner):
     """Rejects a number of requests to publish, in its own words."""
 
     refusals = TRIES - 1
-    retryable = True
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         self.refusals -= 1
         if self.refusals >= 0:
-            return m.Rejected(reason="busy", retryable=self.retryable)
+            return m.Rejected(reason="busy", retryable=True)
         return super().backfill_to_version(client, request)
 
 
@@ -156,29 +155,11 @@ class TooBusy(Busy):
     refusals = 1 << 30
 
 
-class Unwilling(Busy):
-    retryable = False
-
-
 def committed(owner: ModelOwner) -> tuple[Scenario, TableHandle]:
     s = Scenario(InProcess(owner), Variant(feature="managedCommit", commit_mode="staged"), name="busy")
     table = s.create()
     s.land(table)
     return s, table
-
-
-class BusyAlways(ModelOwner):
-    """Rejects every commit after version 1 as retryable."""
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        return m.Rejected(reason="busy", retryable=True) if request.version > 1 else super().commit(client, request)
-
-
-def test_an_owner_that_always_rejects_commits_is_found() -> None:
-    s, table = committed(BusyAlways())
-    with pytest.raises(Violated):
-        s.must_land(table, "PROFILE-CORE-07", "PROFILE-CORE-05", expected="the version is free: ratified")
-    assert [violation.requirements for violation in s.violations] == [("PROFILE-CORE-07",)], "it is no conflict"
 
 
 class NamesItsOwnAttempts(ModelOwner):
@@ -226,11 +207,3 @@ def test_an_owner_that_is_always_busy_gets_no_verdict() -> None:
     with pytest.raises(Inconclusive, match="all tries were rejected"):
         s.backfill(table, 1)
     assert s.violations == []
-
-
-def test_an_owner_that_never_publishes_violates_its_duty_at_once() -> None:
-    s, table = committed(Unwilling())
-    with pytest.raises(Violated):
-        s.backfill(table, 1)
-    assert [violation.requirements for violation in s.violations] == [("MC-BACKFILL-05", "PROFILE-CORE-03")]
-    assert sorted(s.published(table)) == [0]

@@ -77,17 +77,6 @@ def test_a_subject_at_a_url_equals_one_in_this_process() -> None:
         assert answer == m.Done()
 
 
-def test_concurrent_requests_get_their_own_answers_over_http() -> None:
-    owner = Scripted(lambda client, request: m.Rejected(reason=client))
-    with HttpServer(owner.ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
-
-        def ask(number: int) -> bool:
-            return subject.ask(str(number), m.DropTable(table="t")) == m.Rejected(reason=str(number))
-
-        with ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(ask, range(200)))
-
-
 def ask_at_once(server: HttpServer, times: int) -> list[m.Answer]:
     with server, HttpSubject(server.url, timeout=LONG) as subject, ThreadPoolExecutor(4) as pool:
         return list(pool.map(lambda number: subject.ask(str(number), m.DropTable(table="t")), range(times)))

@@ -1,6 +1,5 @@
 """Subjects by name: each form, the errors for invalid names, and `serve`, which offers one to other processes."""
 
-import io
 import json
 import re
 import shlex
@@ -22,7 +21,7 @@ from conformance.models.owner import ModelOwner
 from conformance.scenario.running import run_case
 from conformance.subjects import names
 from conformance.subjects.names import FORMS, handler_of, open_subject
-from conformance.subjects.serving import Served, make_durable, serve_http, serve_stdio
+from conformance.subjects.serving import Served, make_durable, serve_http
 from spec_tests.conformance.asking import Asking
 
 HERE = "spec_tests.conformance.adapters"
@@ -168,23 +167,6 @@ def refuse(client: str, request: m.Request) -> m.Answer:
 
 def line(number: int, request: m.Request, client: str = "a") -> bytes:
     return wire.encode(m.Call(id=number, client=client, request=request)) + b"\n"
-
-
-def test_calls_are_answered_in_order_until_the_end() -> None:
-    replies = io.BytesIO()
-    calls = line(5, m.DropTable(table="t"), "first") + b"\n" + line(4, m.DropTable(table="t"), "second")
-    serve_stdio(refuse, io.BytesIO(calls), replies)
-    assert [json.loads(reply) for reply in replies.getvalue().splitlines()] == [
-        {"id": 5, "answer": {"outcome": "rejected", "reason": "first"}},
-        {"id": 4, "answer": {"outcome": "rejected", "reason": "second"}},
-    ]
-
-
-def test_an_invalid_call_ends_serving() -> None:
-    replies = io.BytesIO()
-    with pytest.raises(AdapterError, match=r'`\{"op": "hello"\}` is not a call'):
-        serve_stdio(refuse, io.BytesIO(line(1, m.DropTable(table="t")) + b'{"op": "hello"}\n'), replies)
-    assert len(replies.getvalue().splitlines()) == 1
 
 
 def test_an_address_is_a_port_with_an_optional_host() -> None:

@@ -110,12 +110,6 @@ def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSu
     assert (tmp_path / "starts").read_text() == "2"  # both processes use the same directory
 
 
-def test_a_crash_at_a_point_is_passed_on(subject: StdioSubject) -> None:
-    before = client_seen_by(subject, "a")
-    assert isinstance(subject.ask("kit", m.Crash(point="after-stage")), m.Unsupported)
-    assert client_seen_by(subject, "a") == before
-
-
 def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None:
     with StdioSubject(command("hang"), timeout=LONG, directory=tmp_path) as subject:
         answers: list[m.Answer] = []
@@ -136,12 +130,6 @@ def test_a_late_answer_is_dropped_and_the_next_answer_is_used(tmp_path: Path) ->
         assert isinstance(answer, m.Unknown)
         assert answer.reason == "no answer within 0.1 s"
         assert isinstance(subject.ask("a", m.MaintenancePolicy(table="t")), m.Unsupported)
-
-
-def test_stderr_is_read_while_the_subject_runs(tmp_path: Path) -> None:
-    with StdioSubject(command("noise"), timeout=LONG, directory=tmp_path) as subject:
-        for _ in range(10):
-            assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
 
 
 @pytest.mark.parametrize(

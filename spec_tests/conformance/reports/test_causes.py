@@ -17,7 +17,7 @@ from conformance.command.summary import show_result
 from conformance.history import events
 from conformance.history.events import Fault
 from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
-from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
+from conformance.reports.causes import causes, changes, recorded_of, two_ratified
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
 from spec_tests.conformance.drafts import Draft, DraftOperation, commit
@@ -189,18 +189,6 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
     assert itself is not None and itself[0] in reports.to_html(result) and itself[0] in reports.to_markdown(result)
     subject = msgspec.structs.replace(result.subject, named=itself[0])
     assert f"a similar defect: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
-
-
-def test_the_mutant_with_the_same_loss_is_named_first() -> None:
-    """Other mutants that violate the same requirement come after it."""
-    text = history(commit(FIRST, 1, 1, 3), restart=2)
-    lost = Violation(
-        requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(0,), contradicting=1
-    )
-    result = runs.run(case("unbackfilled commits survive a restart", lost, history=text))
-    (cause,) = causes(result)
-    assert cause.requirements[0].requirement == "PROFILE-DURABLE-01"
-    assert "mutant:restart-forgets-unbackfilled-commits" in mutants_like(result, cause)
 
 
 def test_two_runs_are_compared(tmp_path: Path) -> None:

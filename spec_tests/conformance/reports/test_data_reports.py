@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,6 @@ from conformance.interface.results import CaseResult, KnownFailure, RequirementV
 from conformance.interface.safe_text import escaped, one_line
 from conformance.pytest_plugin.items import explanation
 from conformance.reports import stored
-from conformance.reports.stored import run_command
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.running import verdicts
 from spec_tests.conformance.reports import runs
@@ -251,14 +249,6 @@ def test_markdown_escapes_all_markup_of_a_subject() -> None:
     assert "&lt;script&gt;" in outside
     assert "@you" not in outside and "@you" in text
     assert "\u202e" not in text and "\x1b" not in text
-
-
-@pytest.mark.parametrize("selection", ["--check 'a family/*' --layer example", "--check 'no end"])
-def test_the_same_run_again_has_the_selection_of_the_run(selection: str) -> None:
-    result = runs.run(selection=selection)
-    command = shlex.split(run_command(result))
-    assert command[:3] == ["delta-commit-conformance", "run", "--profile"]
-    assert command[6:-1] == (shlex.split(selection) if selection.endswith("example") else [selection])
 
 
 # Hostile input

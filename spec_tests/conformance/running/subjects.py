@@ -109,13 +109,6 @@ class Fickle(Refusing):
         return msgspec.structs.replace(super().hello(client, request), version=f"{os.getpid()} {id(self)}")
 
 
-class Surrogates(_Armed):
-    """Answers with an unpaired surrogate, which JSON cannot represent."""
-
-    def commit(self, client: str, request: m.Commit) -> Any:
-        return m.Rejected(reason="half: \ud800.") if self.armed else super().commit(client, request)
-
-
 class Unmakeable(ModelOwner):
     """Cannot be constructed."""
 

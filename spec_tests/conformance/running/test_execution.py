@@ -247,13 +247,6 @@ def test_state_outside_the_folder_is_an_adapter_problem(
     assert ended.value.code == results.ExitCode.USAGE
 
 
-def test_an_unpaired_surrogate_is_shown_escaped() -> None:
-    result = run(f"{OURS}:Surrogates")
-    assert verdicts_of(result) == {results.Verdict.INCONCLUSIVE}
-    assert "half: \\ud800." in result.cases[0].reason
-    assert reports.from_json(reports.to_json(result)) == result
-
-
 def test_a_defect_of_the_kit_is_reported_and_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker fails because the case's table feature does not exist; the subject is not at fault."""
     listener = Listener()
@@ -342,20 +335,6 @@ def test_fast_layers_come_first_and_core_families_before_others() -> None:
     assert cases[0].check.layer is results.Layer.EXAMPLE
 
 
-def test_a_plan_is_always_the_same_and_a_seed_depends_only_on_the_case() -> None:
-    planned = plan(OWNER, QUICK, 7)
-    assert planned == plan(OWNER, QUICK, 7)
-    assert len(set(planned.order)) == len(planned.order) > 10
-    everything = {case.name: case.seed for case in planned.cases}
-    chosen = plan(OWNER, QUICK, 7).selected(select(check=[ONE.name])).cases
-    assert chosen
-    assert all(everything[case.name] == case.seed for case in chosen)
-    assert len(set(everything.values())) == len(everything)
-    assert all(0 <= seed < 2**53 for seed in everything.values()), "exact in JSON"
-    others = {case.name: case.seed for case in plan(OWNER, QUICK, 8).cases}
-    assert all(others[name] != seed for name, seed in everything.items())
-
-
 def test_a_case_is_evidence_only_for_requirements_of_the_subject() -> None:
     """Requirements of another table feature or of undeclared profiles are excluded."""
     cases = plan(identity("staged"), QUICK, 0).cases
@@ -392,38 +371,6 @@ def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None
     assert {case.check.name for case in chosen} == {ONE.name}
     if "staged" in pattern:
         assert {case.variant.commit_mode for case in chosen} == {"staged"}
-
-
-def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
-    def names(**chosen: list[str]) -> set[str]:
-        return {case.name for case in plan(OWNER, QUICK, 0).selected(select(**chosen)).cases}
-
-    writers = names(family=["concurrent-writers"])
-    first = sorted(check.name for check in all_checks() if check.family is not ONE.family)[0]
-    assert names(check=[ONE.name]) < writers
-    assert names(check=[ONE.name, first]) == names(check=[ONE.name]) | names(check=[first])
-    assert names(family=["concurrent-writers"], check=[first]) == set()
-    assert names(family=["concurrent-writers"], check=[ONE.name]) == names(check=[ONE.name])
-    assert names(layer=["example"]) >= names(check=[ONE.name])
-    cases = plan(OWNER, QUICK, 0).selected(select(requirement=["PROFILE-CORE-*"])).cases
-    assert cases and all(
-        any(requirement.startswith("PROFILE-CORE-") for requirement in case.requirements) for case in cases
-    )
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name", "expected"),
-    [
-        ("a[b/c]", "a[b/c]", True),
-        ("a[*]", "a[b/c]", True),
-        ("*", "", True),
-        ("a[bc]", "ab", False),
-        ("a", "ab", False),
-        ("a?", "ab", False),
-    ],
-)
-def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected: bool) -> None:
-    assert results.matches(pattern, name) is expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5d", "a minute", "1e3", "inf"])

@@ -145,12 +145,6 @@ def test_a_declared_profile_without_any_verdict_is_named() -> None:
     assert "idempotent-retry" in verdicts.without_verdict_in_words(("idempotent-retry",))
 
 
-@pytest.mark.parametrize("other", [case(), case("limits/c[x/y]", Verdict.FAILED, (MUST,))])
-def test_a_profile_has_a_verdict_if_one_case_has(other: CaseResult) -> None:
-    open_ = case("limits/a[x/y]", Verdict.INCONCLUSIVE)
-    assert verdicts.profiles_without_verdict([open_, other], RETRY) == ()
-
-
 def opened(reason: str = "it refused", name: str = "limits/a[x/y]") -> CaseResult:
     return case(name, Verdict.INCONCLUSIVE, reason=reason)
 
@@ -221,12 +215,6 @@ def test_every_violation_of_a_failed_case_must_be_known() -> None:
     assert verdicts.is_known(twice, [entry(), entry(requirement=OTHER_MUST)])
 
 
-def test_advice_must_be_known_only_in_a_strict_run() -> None:
-    also_advice = case(FAILED.case, Verdict.FAILED, (MUST,), (SHOULD,))
-    assert verdicts.is_known(also_advice, [entry()])
-    assert not verdicts.is_known(also_advice, [entry()], strict=True)
-
-
 ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCommit/staged]")
 
 
@@ -267,17 +255,6 @@ def test_a_regenerated_list_keeps_flaky_entries(tmp_path: Path, now: CaseResult)
     file.write_text(verdicts.generate("my owner", [now], [entry(flaky=True, requirement=MUST)]), "utf-8")
     (kept,) = verdicts.read(file)
     assert (kept.case, kept.reason, kept.requirement, kept.flaky) == (FAILED.case, "ticket 17", MUST, True)
-
-
-def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
-    alike = [
-        case(f"limits/a-check[managedCommit/{commit_mode}]", Verdict.FAILED, (MUST,))
-        for commit_mode in ("staged", "direct")
-    ]
-    assert 'case = "limits/a-check[*]"' in verdicts.generate("my owner", alike, [])
-    generated = verdicts.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
-    assert 'case = "limits/a-check[managedCommit/staged]"' in generated
-    assert "[*]" not in generated
 
 
 def test_a_hostile_name_or_message_is_escaped(tmp_path: Path) -> None:

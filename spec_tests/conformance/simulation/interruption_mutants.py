@@ -91,22 +91,6 @@ class LinkedBeforeSynced(SimulatedFiles):
         self.fsync(target)
 
 
-@power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", deaths=True)
-class TakenNameNotSynced(SimulatedFiles):
-    """An existing name is reported, even if the process that linked it died before it synced the name."""
-
-    _taken = False
-
-    def link(self, source: Path, target: Path) -> None:
-        self._taken = self.disk.find(target) is not None
-        super().link(source, target)
-
-    def fsync_directory(self, path: Path) -> None:
-        if self._taken and path.name == LOG_FOLDER:
-            return
-        super().fsync_directory(path)
-
-
 @power("make_files", "commit/managedCommit/staged", "PROFILE-DURABLE-01", failing_syncs=True)
 class FailedSyncRetried(SimulatedFiles):
     """A failed sync is repeated, and the second answer is believed: the kernel reports a failure only once."""
@@ -122,17 +106,6 @@ class FailedSyncRetried(SimulatedFiles):
     def fsync_directory(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             super().fsync_directory(path)
-
-
-@power("make_files", "backfill/catalogManaged/inline", "CM-PUBLISH-06", failing_syncs=True)
-class NameInDoubtKept(SimulatedFiles):
-    """A published file whose name failed to sync is kept, instead of being written again."""
-
-    def replace(self, source: Path, target: Path) -> None:
-        if target.parent.name == LOG_FOLDER:
-            self.unlink(source)
-        else:
-            super().replace(source, target)
 
 
 class _OnDisk(Wrapped):

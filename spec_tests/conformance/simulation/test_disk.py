@@ -121,19 +121,6 @@ def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFil
     assert files.read(path) == b"one"
 
 
-def test_observers_see_every_effect_before_and_after() -> None:
-    seen: list[Effect] = []
-    files = SimulatedFiles(Disk(), hook=seen.append)
-    files.make_directory(LOG)
-    path = write(files, "a", b"one")
-    files.fsync_directory(LOG)
-    kinds = [Kind.MAKE_DIRECTORY, Kind.CREATE, Kind.WRITE, Kind.FSYNC, Kind.FSYNC_DIRECTORY]
-    assert [(effect.kind, effect.moment) for effect in seen] == [
-        (kind, moment) for kind in kinds for moment in (Moment.BEFORE, Moment.AFTER)
-    ]
-    assert seen[2].target == str(path)
-
-
 # Power cuts
 
 
