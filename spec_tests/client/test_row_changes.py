@@ -415,7 +415,7 @@ def test_failure_among_files_that_are_rewritten_at_once(
     assert (table.snapshot().version, data_files_of(table)) == (6, files)
 
 
-@pytest.mark.parametrize("change", ["delete", "update", "merge"])
+@pytest.mark.parametrize("change", ["delete", "update", "merge", "merge of some matches"])
 def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None:
     """Every second file has a row that changes, which statistics do not show; the other files stay."""
     table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
@@ -425,11 +425,13 @@ def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None
     files, source = set(table.snapshot().files), rows(*((n, 9, "x") for n in range(4, 320, 5)))
     if change == "merge":
         done = table.merge(source, f"{KEY} AND source.name = target.name").when_matched_update_all().execute()
+    elif change == "merge of some matches":
+        done = table.merge(source, KEY).when_matched_update_all("target.name = 'x'").execute()
     else:
         done = table.delete("name = 'x'") if change == "delete" else table.update({"month": 9}, "name = 'x'")
     left = set(table.snapshot().files)
     assert (len(files - left), len(left - files)) == (16, 4)
-    copied = "numTargetRowsCopied" if change == "merge" else "numCopiedRows"
+    copied = "numTargetRowsCopied" if change.startswith("merge") else "numCopiedRows"
     assert done.metrics[copied] == 32
     changed = [(first + 4, 9, "x") for first in range(0, 320, 20)] if change != "delete" else []
     assert [row for row in contents(table) if row[1] == 9 or row[2] == "x"] == changed
