@@ -277,8 +277,6 @@ def exit_code(error: Exception) -> ExitCode:
     for kinds, code in _KINDS:
         if isinstance(error, kinds):
             return code
-    if is_of_spark(error):
-        return ExitCode.REFUSED
     return ExitCode.DEFECT
 
 
@@ -293,8 +291,6 @@ def message(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return _message_of_system(error)
-    if is_of_spark(error):
-        return f"Spark failed: {_first_line(error)}"
     return (
         f"internal error: {type(error).__name__}: {_first_line(error)}\n"
         "set COMMIT_OWNER_TRACEBACK=1 to get the traceback, and report it"
@@ -322,19 +318,5 @@ def _message_of_system(error: OSError) -> str:
     return f"system error{file}: {what}; {step}"
 
 
-def is_of_spark(error: Exception) -> bool:
-    """Whether PySpark, or its bridge to the JVM, raised the error."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-
-
 def _first_line(error: Exception) -> str:
-    """The first line of the message; for a Java exception, that of its first cause. Spark's outer exceptions name
-    calls, not reasons."""
-    cause = getattr(error, "java_exception", None)
-    while cause is not None:
-        inner = cause.getCause()
-        if inner is None:
-            return str(cause.getMessage() or cause.toString()).strip().partition("\n")[0]
-        cause = inner
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
