@@ -165,14 +165,6 @@ def _until(pool: WorkerPool, message: object) -> None:
     assert message in (received for _, received in pool.messages(TIMEOUT))
 
 
-def test_a_process_ends_on_its_command(pool: WorkerPool) -> None:
-    worker = pool.start("worker", until_go)
-    _until(pool, "ready")
-    worker.send(GO)
-    _until(pool, "gone on")
-    _until(pool, Ended(0, NO_ERROR))
-
-
 def test_a_killed_process_is_not_a_failure(pool: WorkerPool) -> None:
     """What it reported before arrives. The name may be started again."""
     pool.start("worker", until_go).kill()

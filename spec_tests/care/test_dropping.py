@@ -49,17 +49,6 @@ def test_undrop_restores_every_kind_of_table(warehouse: refimpl.Warehouse, table
     assert [finding for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR] == []
 
 
-def test_client_reads_and_writes_an_undropped_table(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    with refimpl.open(tmp_path / "lake", create=True) as lake:
-        table = lake.create_table("sales", pa.schema([("id", pa.int64())]))
-        table.append(pa.table({"id": [1]}))
-        lake.owner.drop_table(table.table_id or "")
-        back = lake.undrop_table("sales")
-        back.append(pa.table({"id": [2]}))
-        assert sorted(back.snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
-
-
 def test_table_taken_over_again_is_undropped_and_purged(tmp_path: Path) -> None:
     """The owner still records the hand-back at this location."""
     pa = pytest.importorskip("pyarrow")
@@ -171,21 +160,6 @@ def test_table_with_a_later_version_stays_dropped_with_its_files(warehouse: refi
         dropping.purge_table(warehouse.owner, "orders", older_than=0)
     assert warehouse.owner.tables() == []
     assert tree(table.location) == before
-
-
-def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehouse) -> None:
-    table = dropped(warehouse)
-    count = sum(path.is_file() for path in table.location.rglob("*"))
-    done = dropping.purge_table(warehouse.owner, "orders", older_than=0)
-    assert (done.files, done.left) == (count, False)
-    assert not table.location.exists()
-    assert dropping.purge_table(warehouse.owner, table.table_id, older_than=0).files == 0, "a purge can be repeated"
-    with pytest.raises(TableNotFoundError):
-        dropping.undrop_table(warehouse.owner, table.table_id)
-    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, location=table.location)
-    with pytest.raises(LocationError):
-        dropping.purge_table(warehouse.owner, table.table_id, older_than=0)
-    assert owned(warehouse, "orders").history()
 
 
 def lock_files(warehouse: refimpl.Warehouse) -> list[str]:

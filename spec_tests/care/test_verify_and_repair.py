@@ -120,13 +120,6 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path / "lake")
 
 
-def test_verify_finds_no_error_in_a_healthy_table(setting: Setting) -> None:
-    setting.publish(1)
-    setting.commit(2)
-    assert setting.errors() == set()
-    assert ("note", "backlog") in setting.codes()
-
-
 def checkpoint(setting: Setting, version: int) -> None:
     (setting.log.folder / log_path.classic_checkpoint(version)).write_bytes(b"")
 
@@ -176,12 +169,6 @@ def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) ->
     setting.warehouse.close()
     setting.restore()
     setting.open()
-
-
-def test_verify_names_a_missing_published_version(warehouse: refimpl.Warehouse) -> None:
-    table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
-    (table.log.folder / log_path.commit(0)).unlink()
-    assert [finding.code for finding in verify(warehouse.owner)] == ["published-missing"]
 
 
 def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) -> None:
@@ -334,12 +321,6 @@ def test_inline_commit_published_in_another_spelling_is_no_error(tmp_path: Path)
     assert ("note", "published-respelled") in setting.codes()
 
 
-def test_abandoned_staging_table_is_no_error(setting: Setting) -> None:
-    abandoned = setting.owner.stage_table("abandoned", CATALOG_MANAGED)
-    shutil.rmtree(abandoned.location)
-    assert setting.errors() == set()
-
-
 def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> None:
     """The next versions are no longer in the log, but later versions are."""
     setting.publish(1)
@@ -446,32 +427,10 @@ def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
     assert resolved.halted == "written just now"
 
 
-def test_process_reads_the_replacing_ledger(setting: Setting) -> None:
-    """SQLite would continue with the replaced file, and two processes would ratify the same version."""
-    setting.back_up()
-    setting.commit(1)
-    setting.restore()
-    other = refimpl.open(setting.directory, create=True).owner
-    won = setting.proposal(1)
-    assert isinstance(other.commit(setting.table.table_id, 1, won), Ratified)
-    assert setting.latest() == 1
-    (seen,) = setting.owner.get_commits(setting.table.table_id).commits
-    assert seen.attempt == won.attempt
-
-
 def test_a_table_that_was_handed_back_is_not_verified(setting: Setting) -> None:
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
     assert verify(setting.owner) == []
-
-
-def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Setting) -> None:
-    def create_another() -> None:
-        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
-
-    assert setting.errors() == set()
-    restore_the_ledger_of(setting, create_another)
-    assert setting.errors() == {"unknown-table"}
 
 
 @pytest.mark.parametrize("commits", [0, 2])
@@ -664,13 +623,6 @@ def verified(setting: Setting, operation: str, path: Path, act: Callable[[], obj
         codes = {(finding.severity.value, finding.code) for finding in verify(other.owner)}
     assert not acts
     return codes
-
-
-def test_table_that_is_created_meanwhile_is_not_unknown(setting: Setting) -> None:
-    def create_another() -> None:
-        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
-
-    assert verified(setting, "list_directory", setting.directory, create_another) == set()
 
 
 def test_damage_of_the_ledger_meanwhile_is_a_finding(setting: Setting) -> None:

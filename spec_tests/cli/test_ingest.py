@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from refimpl.cli.options import CSV, PARQUET, format_of
+from refimpl.cli.options import CSV, PARQUET
 from refimpl.cli.output import ExitCode
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.table_feature import CommitMode
@@ -274,31 +274,6 @@ def test_a_parquet_value_that_does_not_fit_is_named(cli: CommandLine, warehouse:
     assert "u.parquet: column 't' has the type uint64" in " ".join(
         cli("ingest", "u", "u.parquet", "--create").err.split()
     )
-
-
-# `ingest` finds the format of a file by its suffix
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("day.csv", CSV),
-        ("DAY.CSV", CSV),
-        ("day.csv.gz", CSV),
-        ("day.parquet.csv", CSV),
-        ("day.parquet", PARQUET),
-        ("report.csv.parquet", PARQUET),
-        ("part-0.gz.parquet", PARQUET),
-    ],
-)
-def test_last_suffix_decides_the_format(name: str, kind: str) -> None:
-    assert format_of(Path("folder.csv") / name) == kind
-
-
-@pytest.mark.parametrize("name", ["day", "day.csv.txt", "day.gz", "day.parquet.gz", ".csv", "day.csv.gz.gz"])
-def test_unknown_suffix_is_rejected(name: str) -> None:
-    with pytest.raises(InvalidRequestError, match=name):
-        format_of(Path("folder.csv") / name)
 
 
 # `delete`, `update`, `merge`, `changes`

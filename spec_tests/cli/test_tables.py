@@ -92,13 +92,6 @@ def test_show_describes_state_and_columns(cli: CommandLine, warehouse: Warehouse
     assert "month integer" in cli("show", sales).out
 
 
-def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    first = commit_rows(warehouse, sales, {"id": 1, "month": 1})
-    commit_rows(warehouse, sales, {"id": 2, "month": 1})
-    assert cli("show", sales, "--version", "0", "--json").json["snapshot"]["rows"] == 0
-    assert cli("show", sales, "--timestamp", str(first.in_commit_timestamp), "--json").json["snapshot"]["version"] == 1
-
-
 def test_alter_enables_in_commit_timestamps_of_a_plain_table(cli: CommandLine, tmp_path: Path) -> None:
     create_filesystem_table(tmp_path / "plain", Environment(), pa.schema([("id", pa.int64())]))
     words = ("alter", tmp_path / "plain", "--by-path", "--property")
@@ -230,14 +223,6 @@ def test_current_directory_is_used_if_it_is_a_warehouse(
 def test_without_a_warehouse_nothing_is_created(cli: CommandLine) -> None:
     assert cli("show").refuses("commit-owner init")
     assert list(Path.cwd().iterdir()) == []
-
-
-def test_directory_without_an_owner_is_rejected_and_unchanged(cli: CommandLine, tmp_path: Path) -> None:
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    answer = cli("verify", "-w", folder)
-    assert answer.code == ExitCode.USAGE
-    assert list(folder.iterdir()) == []
 
 
 # take-over and hand-back
@@ -429,13 +414,6 @@ def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: 
     assert [commit["version"] for commit in middle["commits"]] == [2]
     cli("backfill", sales)
     assert cli("commits", sales, "--json").json == {"latest_ratified_version": 3, "commits": []}
-
-
-def test_an_inline_commit_is_marked_as_one(cli: CommandLine, warehouse: Warehouse) -> None:
-    cli("create", "inline", "-c", "id INT", "--commit-mode", "inline", "--backfill-every", "never")
-    commit_rows(warehouse, "inline", {"id": 1})
-    (commit,) = cli("commits", "inline", "--json").json["commits"]
-    assert (commit["commit_mode"], commit["inline"], commit["file_name"]) == ("inline", True, None)
 
 
 def test_explain_shows_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

@@ -163,14 +163,6 @@ def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: 
     assert cli("hand-back", busy).code == ExitCode.OK
 
 
-def test_verify_finds_no_problem_in_a_healthy_warehouse(cli: CommandLine, busy: str) -> None:
-    answer = cli("verify", "--json")
-    assert answer.code == ExitCode.OK
-    assert answer.json["ok"]
-    assert {finding["severity"] for finding in answer.json["findings"]} <= {"note"}
-    assert "1 table:" in cli("verify").out
-
-
 def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """An unreadable checkpoint is a warning if older files have its content; otherwise it is an error."""
 
@@ -304,17 +296,6 @@ def test_a_compaction_may_lack_a_removal_that_hides_nothing(tmp_path: Path, remo
         assert codes == ({"compaction-differs"} if before or removed == "file" else set())
 
 
-def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    done = cli("repair", "--json").json
-    assert done["ok"]
-    assert [action["code"] for action in done["actions"]] == ["finish-backfill"]
-    assert (_log(warehouse, busy) / f"{3:020d}.json").exists()
-    removed = cli("repair", "--older-than", "0ms")
-    assert removed.code == ExitCode.OK
-    assert "nothing to repair" in cli("repair").out
-    assert cli("repair", "--older-than", "old").code == ExitCode.USAGE
-
-
 def test_repair_counts_the_left_over_files_that_it_keeps(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     warehouse.table(sales).append(pa.table({"id": [1], "month": pa.array([1], pa.int32())}))
     assert "1 commit is not published yet" in cli("verify").out
@@ -331,33 +312,6 @@ def test_repair_that_cannot_help_exits_with_1(cli: CommandLine, warehouse: Wareh
     answer = cli("repair", "--json")
     assert answer.code == ExitCode.REFUSED
     assert [action["done"] for action in answer.json["actions"]] == [False]
-
-
-def test_published_files_are_adopted_only_on_request(
-    cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path
-) -> None:
-    commit_rows(warehouse, sales, {"id": 1, "month": 1})
-    copy = tmp_path / "copy.db"
-    assert cli("backup", copy, "--json").json["bytes"] == copy.stat().st_size
-    commit_rows(warehouse, sales, {"id": 2, "month": 1})
-    cli("backfill", sales)
-    _restore(warehouse, copy)
-    assert cli("verify").code == ExitCode.REFUSED
-    cli("repair")
-    assert cli("verify").code == ExitCode.REFUSED
-    assert cli("repair", "--adopt-published").code == ExitCode.OK
-    assert cli("verify").code == ExitCode.OK
-    assert cli("show", sales, "--json").json["snapshot"]["rows"] == 2
-
-
-def _restore(warehouse: Warehouse, copy: Path) -> None:
-    ledger = warehouse.owner.ledger.path
-    warehouse.close()
-    for old in ledger.parent.glob(f"{ledger.name}*"):
-        old.unlink()
-    ledger.write_bytes(copy.read_bytes())
-    with refimpl.open(warehouse.directory, create=False):
-        pass
 
 
 def test_a_backup_never_replaces_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:

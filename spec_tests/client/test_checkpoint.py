@@ -546,10 +546,6 @@ class TestCheckpointsThatCannotBeRead:
         assert "older files were read instead" in warning
         assert name in caplog.text
 
-    def test_an_undamaged_checkpoint_causes_no_warning(self, full: WrittenLog) -> None:
-        full.write(CLASSIC, WHOLE)
-        assert full.table().snapshot().warnings == ()
-
     def test_without_older_history_the_error_names_the_checkpoint(self, full: WrittenLog) -> None:
         full.write(log_path.classic_checkpoint(2), b"garbage").delete(log_path.commit(0))
         with pytest.raises(CorruptLogError) as caught:

@@ -324,14 +324,6 @@ def test_an_outcome_stays_unknown_if_the_lookup_fails(
     assert rows_of(setting, table) == 1, "the data files stay"
 
 
-def test_an_error_after_the_commit_point_does_not_fail_the_commit(setting: Setting) -> None:
-    """FB43: the backfill fails with an I/O error after the commit landed."""
-    table = setting.table()
-    transaction = appending(table, "mine")
-    setting.owner.faults.raise_after_landing = [OSError("the backfill failed")]
-    assert transaction.commit().version == 1
-
-
 @every_owned_mode
 def test_a_writer_recognizes_its_own_commit_in_a_conflict(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode

@@ -22,7 +22,6 @@ from refimpl.client.conflicts import (
     Winner,
     check,
     effective_isolation,
-    is_blind_append,
 )
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
@@ -48,12 +47,10 @@ from refimpl.protocol.errors import (
     ConcurrentModificationError,
     ConcurrentTransactionError,
     DeltaError,
-    InvalidRequestError,
     MetadataChangedError,
     ProtocolChangedError,
     UnsupportedFeatureError,
 )
-from refimpl.schema.features import isolation_level
 from refimpl.schema.schema import Field, Primitive, Struct
 from refimpl.storage.environment import Environment
 from spec_tests.support.builders import commit, redefine
@@ -287,32 +284,6 @@ def test_a_transaction_that_changes_no_data_is_downgraded(
 ) -> None:
     """DELTA.md#downgrade, DELTA.md#empty-commits."""
     assert effective_isolation(requested, actions) is runs_at
-
-
-@pytest.mark.parametrize(
-    ("reads", "actions", "blind"),
-    [
-        (NOTHING, (adding("a"),), True),
-        (Reads(app_ids=frozenset({"s"})), (adding("a"), Txn(app_id="s", version=1)), True),
-        (NOTHING, (adding("a"), removing("b")), False),
-        (WHOLE, (adding("a"),), False),
-        (Reads(predicates=(JANUARY,)), (adding("a"),), False),
-        (Reads(files=frozenset({("a", None)})), (adding("a"),), False),
-    ],
-)
-def test_a_blind_append_only_adds_files_and_reads_none(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
-    """DELTA.md#blind-append."""
-    assert is_blind_append(reads, actions) is blind
-
-
-def test_isolation_levels_have_deltas_names() -> None:
-    assert [isolation_level(name) for name in ("Serializable", "writeserializable", "SNAPSHOTISOLATION")] == [
-        SERIALIZABLE,
-        WRITE_SERIALIZABLE,
-        SNAPSHOT_ISOLATION,
-    ]
-    with pytest.raises(InvalidRequestError):
-        isolation_level("ReadCommitted")
 
 
 # Properties over arbitrary transactions and winners.

@@ -47,15 +47,6 @@ def test_protected_properties_are_refused_before_creation(setting: Setting, prop
     assert setting.table(properties={"delta.checkpointInterval": "20"}).snapshot().version == 0
 
 
-@pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"], ["month", "MONTH"]])
-def test_invalid_partition_columns_are_refused(setting: Setting, columns: list[str]) -> None:
-    with pytest.raises(errors.InvalidRequestError):
-        create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=columns)
-    assert "stage_table" not in setting.owner.calls
-    table = create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=["MONTH"])
-    assert table.snapshot().partition_columns == ("month",)
-
-
 def test_types_that_this_client_does_not_write_are_refused(setting: Setting) -> None:
     with pytest.raises((errors.UnsupportedFeatureError, errors.InvalidRequestError)):
         create_table(setting.owner, setting.environment, "t", SCHEMA.replace('"long"', '"variant"'))
@@ -91,15 +82,6 @@ def test_a_directory_with_a_file_of_another_writer_stays(setting: Setting) -> No
     with pytest.raises(errors.NameTakenError):
         mine.finish()
     assert [path.name for path in mine.location.iterdir()] == ["foreign"]
-
-
-def test_a_taken_name_is_rejected_before_any_file_is_written(setting: Setting) -> None:
-    setting.table()
-    before = sorted(path.name for path in setting.folder.iterdir())
-    with pytest.raises(errors.NameTakenError) as caught:
-        setting.table()
-    assert caught.value.winner.name == "orders"
-    assert sorted(path.name for path in setting.folder.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -119,13 +119,6 @@ def test_optimize_refuses_a_condition_on_rows(table: Table) -> None:
         optimize(table, "id > 2")
 
 
-def test_optimize_commits_nothing_when_there_is_nothing_to_do(table: Table) -> None:
-    assert optimize(table, target_size=1).version is None, "all files are large"
-    optimize(table)
-    assert optimize(table).version is None
-    assert table.snapshot().version == 4
-
-
 def test_new_files_keep_to_the_target_size(table: Table) -> None:
     size = max(add.size for add in table.snapshot().files.values())
     assert optimize(table, target_size=2 * size + 1).removed == 4, "two of the three files of each partition"
@@ -192,17 +185,6 @@ def vacuumed(table: Table, **options: object) -> set[str]:
     done = vacuum(table, dry_run=False, **options)  # type: ignore[arg-type]
     assert not any((table.location / path).exists() for path in done.files)
     return set(done.files)
-
-
-def test_a_dry_run_of_vacuum_lists_what_vacuum_deletes(table: Table) -> None:
-    table.overwrite(rows(9))
-    before = on_disk(table)
-    listed = vacuum(table, older_than=-DAY, force=True)
-    assert (len(listed.files), listed.kept) == (6, 1)
-    assert listed.size == sum((table.location / path).stat().st_size for path in listed.files)
-    assert on_disk(table) == before
-    assert vacuumed(table, older_than=-DAY, force=True) == set(listed.files)
-    assert content(table) == [(9, "01")]
 
 
 def test_vacuum_keeps_removed_files_after_the_retention_was_made_longer(tmp_path: Path) -> None:
@@ -336,15 +318,6 @@ def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(
     monkeypatch.setattr(data_maintenance, "_read_staged", landed)
     assert vacuumed(table) == set()
     assert len(content(table)) == 7
-
-
-def test_vacuum_refuses_a_retention_that_is_too_short(table: Table) -> None:
-    table.overwrite(rows(9))
-    with pytest.raises(errors.MaintenanceRefusedError, match=r"24 h is below its delta\.deleted.*, 168 h; .*--force"):
-        vacuum(table, older_than=DAY)
-    with pytest.raises(errors.MaintenanceRefusedError, match=r"the age 167\.9 h is below"):
-        vacuum(table, older_than=7 * DAY - 1)
-    assert len(on_disk(table)) == 7
 
 
 def test_vacuum_ignores_files_that_are_not_the_tables_data(warehouse: Warehouse, table: Table) -> None:

@@ -16,7 +16,6 @@ from deltalake.exceptions import DeltaError
 
 import refimpl
 from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
-from refimpl.client.ownership import hand_back
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
@@ -32,8 +31,8 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import EVERY_COMMIT, ON_REQUEST, Setting, backfill, busy, hide, written
-from spec_tests.support.builders import commit, new_attempt
+from spec_tests.client.conftest import EVERY_COMMIT, ON_REQUEST, Setting, backfill, busy, hide
+from spec_tests.support.builders import new_attempt
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "delta_spark"
@@ -233,19 +232,6 @@ def test_other_readers_see_the_same_rows(setting: Setting, feature: TableFeature
         compact(table, 5, 6)
         write_checksum(table, 6)
         hide(table, 0, 1, 2, 3)
-    assert by_delta_rs(table.location) == rows
-    assert by_duckdb(table.location) == rows
-
-
-@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
-def test_other_readers_see_a_handed_back_table(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table"."""
-    table = setting.table(feature)
-    rows = busy(setting, table, 4)
-    free = hand_back(table)
-    write_checkpoint(free)
-    commit(free, lambda t: t.add(*written(setting, free, [(7, "07")])))
-    rows = sorted([*rows, (7, "07")])
     assert by_delta_rs(table.location) == rows
     assert by_duckdb(table.location) == rows
 

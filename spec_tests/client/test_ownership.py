@@ -15,14 +15,7 @@ from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import Backfilled, TableState
 from refimpl.protocol.commits import DirectProposal, Rejected, RejectionReason
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
-from refimpl.protocol.table_feature import (
-    CATALOG_MANAGED,
-    ENABLEMENT_TIMESTAMP,
-    ENABLEMENT_VERSION,
-    MANAGED_COMMIT,
-    CommitMode,
-    TableFeature,
-)
+from refimpl.protocol.table_feature import CATALOG_MANAGED, ENABLEMENT_VERSION, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import DAY, ON_REQUEST, Setting, both, failing, names
 from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
@@ -31,34 +24,6 @@ from spec_tests.support.unreliable_owner import unavailable
 
 def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT, name: str = "owned") -> Table:
     return take_over(table, setting.owner, name, feature, policy=ON_REQUEST)
-
-
-@both
-def test_a_taken_over_table_continues_with_its_owner(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits, "Converting an existing filesystem based table"; in-commit timestamps, rule 3."""
-    table = setting.table(None, properties={"team": "a"})
-    setting.append(table, "a")
-    modified = table.log.modified(log_path.commit(1))
-    assert modified is not None
-    owned = taken(setting, table, feature)
-    assert (owned.name, owned.feature, owned.location) == ("owned", feature, table.location)
-    snapshot = owned.snapshot()
-    assert snapshot.version == 2
-    assert table.log.published(2), "the commit of the take-over must be published"
-    assert feature.enabled_in(snapshot.protocol)
-    stamp = snapshot.in_commit_timestamp
-    assert stamp is not None
-    assert stamp > modified
-    configuration = snapshot.metadata.configuration
-    assert configuration["team"] == "a"
-    assert (configuration[ENABLEMENT_VERSION], configuration[ENABLEMENT_TIMESTAMP]) == ("2", str(stamp))
-    if feature.owner_property is not None:
-        assert configuration[feature.owner_property] == setting.owner.name
-    if feature.table_id_property is not None:
-        assert configuration[feature.table_id_property] == owned.table_id
-    setting.append(owned, "b")
-    assert {path for path, _ in setting.again(owned).snapshot().files} == {"a", "b"}
-    assert not table.log.published(3)
 
 
 def test_a_take_over_that_loses_a_race_starts_again(setting: Setting) -> None:

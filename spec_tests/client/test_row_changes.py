@@ -22,19 +22,12 @@ from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Cdc
-from refimpl.protocol.errors import (
-    ConcurrentModificationError,
-    CorruptDataError,
-    CorruptionError,
-    InvalidRequestError,
-    OutcomeUnknown,
-)
+from refimpl.protocol.errors import ConcurrentModificationError, CorruptDataError, CorruptionError, InvalidRequestError
 from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.expression import condition, matching
 from refimpl.schema.schema import Field, Struct
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
-from spec_tests.client.conftest import Setting
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("name", pa.string())])
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -72,29 +65,6 @@ def table(warehouse: Warehouse) -> Table:
 
 
 class TestRows:
-    @pytest.mark.parametrize(
-        ("where", "deleted"),
-        [
-            ("id = 2", {2}),
-            ("id > 1 AND month = 1", {2}),
-            ("name <> 'a'", {None, 4, 5, 6}),
-            ("NOT name = 'a'", {None, 4, 5, 6}),
-            ("id IS NULL OR month IS NULL", {None, 6}),
-            ("month = 2", {4, 5}),
-            ("month <> 2", {1, 2, None}),
-            ("id > month", {2, 4, 5}),
-            (None, {1, 2, None, 4, 5, 6}),
-        ],
-    )
-    def test_delete_removes_the_rows_for_which_the_condition_is_true(
-        self, table: Table, where: str | None, deleted: set[int | None]
-    ) -> None:
-        """DELTA.md#null-condition."""
-        changed = table.delete(where)
-        assert {row[0] for row in contents(table)} == {1, 2, None, 4, 5, 6} - deleted
-        assert changed.metrics["numDeletedRows"] == len(deleted)
-        assert changed.version == 2
-
     @pytest.mark.parametrize(
         ("values", "where", "changed"),
         [
@@ -234,19 +204,6 @@ class TestFiles:
         table.delete("id = 1")
         assert read == [(["id"], 0), (["month", "name"], 0)] * 3
         assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "y"), (6, None, "f")]
-
-    @pytest.mark.parametrize("tracked", [False, True])
-    def test_no_column_is_read_again_if_the_condition_names_all(
-        self, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, tracked: bool
-    ) -> None:
-        """Only the row ids are missing then."""
-        properties = {"delta.enableRowTracking": "true"} if tracked else {}
-        table = warehouse.create_table("all", SCHEMA, partition_columns=["month"], properties=properties)
-        table.append(ROWS)
-        read = reads(monkeypatch)
-        table.update({"name": "'x'"}, "id = 4 AND name = 'd' AND month = 2")
-        assert read == [(["id", "month", "name"], 0), *([([], 2)] if tracked else [])]
-        assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "e"), (6, None, "f")]
 
     def test_a_whole_partition_is_deleted_without_reading_it(self, table: Table) -> None:
         for path in (table.location / "month=2").iterdir():
@@ -473,71 +430,7 @@ def test_an_append_only_table_keeps_its_rows(warehouse: Warehouse) -> None:
     assert table.snapshot().version == 1
 
 
-MERGES: list[tuple[str, str, Callable[[Merge], Merge], set[Any], set[Any]]] = [
-    (
-        "an upsert",
-        KEY,
-        lambda merge: merge.when_matched_update_all().when_not_matched_insert_all(),
-        {(2, 1, None), (4, 2, "d")},
-        {(2, 1, "B"), (4, 2, "D"), (7, 3, "G"), (None, 1, "N")},
-    ),
-    (
-        "the first clause that is true",
-        KEY,
-        lambda merge: (
-            merge.when_matched_delete("source.name = 'B'")
-            .when_matched_update({"name": "source.name || coalesce(target.name, '')"})
-            .when_not_matched_insert({"id": "source.id + 1", "name": "'new'"}, "source.id IS NOT NULL")
-        ),
-        {(2, 1, None), (4, 2, "d")},
-        {(4, 2, "Dd"), (8, None, "new")},
-    ),
-    (
-        "rows without a source row",
-        KEY,
-        lambda merge: (
-            merge.when_not_matched_by_source_delete("target.month = 1")
-            .when_not_matched_by_source_update({"month": "9"}, "id = 5")
-            .when_not_matched_by_source_update({"name": "'old'"})
-        ),
-        {(1, 1, "a"), (None, 1, "c"), (5, 2, "e"), (6, None, "f")},
-        {(5, 9, "e"), (6, None, "old")},
-    ),
-    (
-        "conditions on one side and on both",
-        "t.month = s.month AND t.month < 3 AND t.id >= s.id AND s.name <> 'B'",
-        lambda merge: merge.when_matched_update({"id": "t.id * 10 + s.id"}, "t.id = 5"),
-        {(5, 2, "e")},
-        {(54, 2, "e")},
-    ),
-    (
-        "insert only, by several keys",
-        "target.id = source.id AND target.month = source.month",
-        lambda merge: merge.when_not_matched_insert_all("source.month > 1"),
-        set(),
-        {(7, 3, "G")},
-    ),
-]
-
-
 class TestMerge:
-    @pytest.mark.parametrize(
-        ("on", "clauses", "gone", "come"), [case[1:] for case in MERGES], ids=[c[0] for c in MERGES]
-    )
-    def test_rows_are_matched_by_keys_and_changed_by_clauses(
-        self, table: Table, on: str, clauses: Callable[[Merge], Merge], gone: set[Any], come: set[Any]
-    ) -> None:
-        """A NULL key matches no row."""
-        aliases = {"source_alias": "s", "target_alias": "t"} if on.startswith("t.") else {}
-        changed = clauses(table.merge(SOURCE, on, **aliases)).execute()
-        before = {tuple(row.values()) for row in ROWS.to_pylist()}
-        assert contents(table) == sorted(
-            before - gone | come, key=lambda row: tuple((value is not None, value) for value in row)
-        )
-        metrics = changed.metrics
-        assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsDeleted"] == len(gone)
-        assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsInserted"] == len(come)
-
     @pytest.mark.parametrize("columns", [[], ["key"]], ids=["plain", "partitioned"])
     def test_float_keys_are_compared_as_by_spark(self, warehouse: Warehouse, columns: list[str]) -> None:
         """Arrow joins floats by their bits, and the NaN of 0 / 0 has another sign than Python's NaN."""
@@ -547,13 +440,6 @@ class TestMerge:
         merge = table.merge(pa.table({"key": [-math.nan, 0.0, None, 2.0]}), "target.key = source.key")
         merge.when_matched_delete().when_not_matched_insert({"key": "source.key"}).execute()
         assert sorted(map(str, table.snapshot().to_arrow()["key"].to_pylist())) == ["1.0", "2.0", "None", "None"]
-
-    def test_a_source_with_only_nan_keys_matches(self, warehouse: Warehouse) -> None:
-        table = warehouse.create_table("f", pa.schema([("key", pa.float64())]))
-        table.append(pa.table({"key": [math.nan]}))
-        merge = table.merge(pa.table({"key": [math.nan]}), "target.key = source.key")
-        merge.when_not_matched_insert_all().execute()
-        assert len(contents(table)) == 1
 
     def test_a_key_after_the_year_9999_matches(self, warehouse: Warehouse) -> None:
         """Python has no such time; Spark has."""
@@ -725,20 +611,3 @@ def test_the_conflict_rules_decide_a_race(
     assert rule in str(caught.value)
     assert table.snapshot().version == 2
     assert data_files_of(table) == before | files, "the loser's files are deleted"
-
-
-@pytest.mark.parametrize("lost", ["answer", "outcome"])
-def test_a_change_with_a_lost_answer_lands_once(setting: Setting, lost: str) -> None:
-    """If the owner does not answer in time, the outcome stays unknown, and the client keeps the new files."""
-    table = setting.table()
-    table.append(pa.table({"id": [1, 2], "month": ["a", "a"]}))
-    setting.owner.faults.lose_answers = 1
-    if lost == "answer":
-        assert table.update({"id": "id + 1"}, "id = 1").version == 2
-    else:
-        setting.owner.faults.unresolvable = 100
-        with pytest.raises(OutcomeUnknown):
-            table.update({"id": "id + 1"}, "id = 1")
-    rows_now = setting.again(table).snapshot().to_arrow()["id"].to_pylist()
-    assert sorted(rows_now) == [2, 2]
-    assert setting.again(table).snapshot().version == 2

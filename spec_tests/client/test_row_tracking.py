@@ -48,13 +48,6 @@ def mark(table: Table) -> int:
     return row_tracking.high_water_mark(table.snapshot().domains[row_tracking.DOMAIN])
 
 
-def test_a_table_without_row_tracking_gets_no_ids(setting: Setting) -> None:
-    table = setting.table()
-    begun(table, "a", 3).commit()
-    assert ranges(table) == {"a": (None, None)}
-    assert row_tracking.DOMAIN not in table.snapshot().domains
-
-
 @pytest.mark.parametrize(
     "kind", [(None, None), *OWNED_COMMIT_MODES], ids=lambda kind: name_of(*kind) if kind[0] else "no owner"
 )
@@ -157,10 +150,6 @@ def test_a_table_that_does_not_name_both_hidden_columns_is_invalid(setting: Sett
     metadata = msgspec.structs.replace(snapshot.metadata, configuration=configuration)
     with pytest.raises(InvalidTableError, match=missing):
         row_tracking.hidden_columns(snapshot.protocol, metadata)
-
-
-def test_a_commit_without_new_rows_does_not_change_the_mark() -> None:
-    assert row_tracking.numbered([], 3, 5) == []
 
 
 def test_suspended_row_tracking_assigns_no_ids(setting: Setting) -> None:

@@ -27,7 +27,6 @@ import refimpl
 from refimpl.client.merging import Merge
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
-from spec_tests.support.sampling import sampled
 
 SCHEMA: Final = pa.schema(
     [("id", pa.int64()), ("n", pa.int32()), ("text", pa.string()), ("x", pa.float64()), ("part", pa.int32())]
@@ -208,7 +207,7 @@ def difference(seed: int, steps: int, folder: Path) -> str | None:
     )
 
 
-@pytest.mark.parametrize("seed", sampled(range(6), 3))
+@pytest.mark.parametrize("seed", range(4))
 def test_rows_are_the_same(seed: int, tmp_path: Path) -> None:
     assert difference(seed, 5, tmp_path) is None
 

@@ -344,15 +344,6 @@ class TestWhenTheLogMovedMore:
         again.delete(log_path.commit(1))
         assert snapshot.refresh().version == 0
 
-    @both
-    def test_a_commit_published_during_the_refresh_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        log = WrittenLog(tmp_path / "t", feature).create()
-        owner = log.owner()
-        snapshot = log.table(owner).snapshot()
-        log.stage(1, add("a")).stage(2, add("b"))
-        owner.after_answer.append(lambda: log.backfill(1).backfill(2))
-        assert {path for path, _ in snapshot.refresh().files} == {"a", "b"}
-
 
 class TestTheHint:
     """`_last_checkpoint`: DELTA.md#last-checkpoint; FB31. The file only saves work; every snapshot is the same without

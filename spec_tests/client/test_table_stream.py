@@ -55,16 +55,6 @@ def drained(table: Table, stream: TableStream, start: Offset | None = None, **li
     return batches
 
 
-def test_rows_are_read_before_their_commits_are_published(table: Table) -> None:
-    """The commits are ratified but not published."""
-    stream = TableStream(table)
-    start = stream.initial()
-    table.append(rows(4))
-    assert table.log.published_versions() == {0}
-    assert drained(table, stream, start) == [[1, 2, 3, 4]]
-    assert stream.end(start).version == 5
-
-
 @pytest.mark.parametrize(
     ("limits", "batches"),
     [

@@ -120,12 +120,6 @@ def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> No
     assert needed.version == 3
 
 
-def test_a_table_can_set_the_isolation_of_its_transactions(setting: Setting) -> None:
-    table = setting.table(properties={"delta.isolationLevel": "WriteSerializable"})
-    assert table.transaction().isolation is IsolationLevel.WRITE_SERIALIZABLE
-    assert setting.table(name="other").transaction().isolation is IsolationLevel.SERIALIZABLE
-
-
 def test_a_transaction_is_used_once(setting: Setting) -> None:
     table = setting.table()
     transaction = table.transaction()

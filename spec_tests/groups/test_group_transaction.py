@@ -309,17 +309,6 @@ def test_unknown_outcome_keeps_the_files_and_a_failure_deletes_them(
     assert content(warehouse) == BEFORE
 
 
-def test_full_backlog_of_one_table_is_published(warehouse: refimpl.Warehouse) -> None:
-    policy = MaintenancePolicy(backfill_every=None, backlog_limit=1)
-    warehouse.owner.set_policy(str(warehouse.table("stock").table_id), policy)
-    for _ in range(3):
-        with warehouse.transaction() as tx:
-            tx.table("orders").append(rows((1, 1)))
-            tx.table("stock").append(rows((3, 3)))
-        assert tx.committed["stock"].tries == 1
-    assert content(warehouse) == ([1] * 3, [3, 3, 3, 10, 20])
-
-
 def test_full_backlogs_of_many_tables_are_published(warehouse: refimpl.Warehouse) -> None:
     names = [f"t{number}" for number in range(MAX_LOOKS + 1)]
     for name in names:

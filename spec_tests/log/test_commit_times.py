@@ -27,16 +27,7 @@ from refimpl.protocol.table_feature import (
     IN_COMMIT_TIMESTAMP_PROPERTY,
     MANAGED_COMMIT,
 )
-from spec_tests.support.written_log import (
-    START,
-    WatchedFiles,
-    WrittenLog,
-    add,
-    classic_content,
-    definition,
-    metadata,
-    uuid,
-)
+from spec_tests.support.written_log import START, WatchedFiles, WrittenLog, add, classic_content, definition, metadata
 
 SUPPORTED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
 PLURAL = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamps",))
@@ -97,10 +88,6 @@ def test_exactly_one_of_the_two_properties_is_an_error(properties: dict[str, str
 class TestRule5TheTimeOfAVersion:
     def test_modification_times_are_made_monotonic(self) -> None:
         assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
-
-    def test_times_come_from_files_until_the_enablement(self) -> None:
-        times = history([100, 90, 200], [1000, 1001], Enablement(version=3, timestamp=1000))
-        assert [times.of(version) for version in range(5)] == [100, 101, 200, 1000, 1001]
 
     def test_a_version_outside_the_history_has_no_time(self) -> None:
         times = history([100], [], None, first=4)
@@ -164,12 +151,6 @@ def history(modified: list[int], stored: list[int], enabled: Enablement | None, 
         modified=monotonic(modified),
         stored=lambda version: stored[version - boundary],
     )
-
-
-def test_times_before_the_enablement_come_from_files() -> None:
-    """The history ends before the enablement, as the history of an old version does."""
-    times = history([10, 20], [], Enablement(version=5, timestamp=99))
-    assert (times.of(0), times.of(1), times.version_at(20)) == (10, 20, 1)
 
 
 # Histories of tables: DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace
@@ -244,12 +225,6 @@ class TestEnabledInTheMiddle:
 
 
 class TestThroughTheOwner:
-    def test_published_commits_above_the_owners_latest_are_not_listed(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1).publish(2)
-        owner = log.owner()
-        owner.latest = lambda: 1
-        assert [entry.version for entry in log.table(owner).history()] == [1, 0]
-
     def test_an_error_names_the_commit_without_its_time(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, carries_time=False)
         with pytest.raises(CorruptLogError) as caught:
@@ -267,13 +242,6 @@ class TestHistory:
         assert [entry.timestamp for entry in entries] == [START + 2000, START + 1000, START]
         assert [entry.info and entry.info.txn_id for entry in entries] == ["t2", "t1", "t0"]
         assert entries[0].operation == "WRITE"
-
-    def test_an_entry_has_the_fields_of_the_commit(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t").create()
-        fields = {"operation": "DELETE", "operationParameters": {"predicate": "x"}}
-        log.write(log_path.commit(1), encode([CommitInfo(fields), add("a")]))
-        entry = log.table().history(1)[0]
-        assert (entry.operation, entry.parameters) == ("DELETE", {"predicate": "x"})
 
     def test_a_commit_may_lack_its_commit_info(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().write(log_path.commit(1), encode([add("a")]))
@@ -314,8 +282,3 @@ class TestHistory:
         log.write(log_path.commit(1), b"{")
         with pytest.raises(CorruptLogError):
             list(table.history())
-
-    def test_staged_files_that_were_not_ratified_are_not_listed(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().stage(1)
-        log.write(f"_commits/{log_path.staged_commit(2, uuid(9))}", log.contents[1])
-        assert [entry.version for entry in log.table(log.owner()).history()] == [1, 0]

@@ -136,9 +136,6 @@ class TestCompactions:
         listing = [*self.LISTING, *overlapping, compaction(11, 12)]
         assert build(listing).compactions == (compaction(3, 9), compaction(11, 12))
 
-    def test_a_compaction_of_one_commit_is_not_used(self) -> None:
-        assert build([*self.LISTING, compaction(3, 3)]).compactions == ()
-
 
 class TestOnlyWhatIsNew:
     def test_an_owner_whose_latest_version_went_back_is_an_error(self) -> None:

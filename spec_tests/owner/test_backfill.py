@@ -170,15 +170,6 @@ def backfill_while(warehouse: refimpl.Warehouse, act: Callable[[], object], vers
     return done
 
 
-def test_other_processes_commit_during_a_backfill(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    with impatient(warehouse) as other:
-        done = backfill_while(warehouse, other.land)
-    assert done == Backfilled(through=2, published=2)
-    assert table.latest == 3
-    assert table.published() == [0, 1, 2]
-
-
 def test_versions_are_published_under_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     free: list[bool] = []

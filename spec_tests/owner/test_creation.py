@@ -85,12 +85,6 @@ def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehou
     assert table.published() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["orders", "_x", "a.b", "a.b.c", "A1", "x" * 255, ".".join(["y" * 84] * 3)])
-def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: str) -> None:
-    builders.create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=name)
-    assert warehouse.owner.resolve(name).name == name
-
-
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "a..b", "a.b.c.d", "a/b", "../x", "a b", "a\n", "1a", "a-b", "é", "a\0", "x" * 256, "`a`", "a;b"],

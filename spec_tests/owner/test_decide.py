@@ -28,7 +28,6 @@ from refimpl.protocol.commits import (
     Ratified,
     Rejected,
     RejectionReason,
-    StagedProposal,
 )
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError
 from refimpl.protocol.log_path import staged_commit
@@ -86,33 +85,6 @@ def test_only_a_settled_table_says_early_that_an_attempt_lost(
 
 
 # The request: names and attempts
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "{version:020d}.{other}.json",
-        "{next:020d}.{attempt}.json",
-        "{version}.{attempt}.json",
-        "../_staged_commits/{version:020d}.{attempt}.json",
-        "../{version:020d}.json",
-        "/etc/passwd",
-        "{version:020d}.{attempt}.json/",
-        "{version:020d}.{attempt}.JSON",
-        "",
-    ],
-)
-def test_staged_file_name_has_the_version_and_the_attempt(warehouse: refimpl.Warehouse, name: str) -> None:
-    """managed-commits, "Commit Files"; catalog-managed, "Staged commit": the version in the name is authoritative."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
-    attempt = new_attempt()
-    good = table.propose(1, append(START + 1), attempt=attempt)
-    bad = StagedProposal(
-        attempt=attempt, file_name=name.format(version=1, next=2, attempt=attempt, other=new_attempt())
-    )
-    refused(table.owner.commit(table.table_id, 1, bad), RejectionReason.BAD_FILE_NAME)
-    assert table.latest == 0
-    assert isinstance(table.owner.commit(table.table_id, 1, good), Ratified)
 
 
 @pytest.mark.parametrize("attempt", ["", "attempt-1", "../../x", "A" * 36, str.upper(ID), f"{ID}x", f"{ID}\n"])
@@ -230,15 +202,6 @@ def configured(feature: TableFeature, **changes: str | None) -> Metadata:
     return msgspec.structs.replace(metadata_of(feature), configuration=configuration)
 
 
-def test_commit_cannot_remove_the_feature(table: OwnedTable) -> None:
-    """Only a hand-back removes it: managed-commits, "Converting a managed-commit table to filesystem table"."""
-    content = changed(table.feature, protocol=protocol_of(None), metadata=metadata_of(None))
-    refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
-    refused(table.commit(1, changed(table.feature, protocol=protocol_of(None))), RejectionReason.OWNERSHIP_CHANGE)
-    assert table.latest == 0
-    table.land()
-
-
 @pytest.mark.parametrize("owner", [None, "another-owner", ""])
 def test_a_commit_cannot_change_the_owner(warehouse: refimpl.Warehouse, owner: str | None) -> None:
     """managed-commits, "Managed Commit Enablement"; FB22."""
@@ -307,18 +270,6 @@ def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehou
 
 def test_only_a_full_backlog_is_retryable() -> None:
     assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_unknown_published_version_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
-    """The owner must not treat a visible version as free, nor report a gap below it."""
-    delayed.land()
-    assert delayed.log.put_if_absent("00000000000000000002.json", append(START + 2))
-    refused(delayed.commit(2 + ahead), RejectionReason.HALTED)
-    assert delayed.latest == 2
-    assert isinstance(delayed.commit(1, append(START + 9)), Conflict), "earlier versions are unchanged"
-    delayed.log.delete("00000000000000000002.json")
-    delayed.land()
 
 
 def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:

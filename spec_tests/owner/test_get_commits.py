@@ -14,22 +14,8 @@ from refimpl.care.verify import Severity, verify
 from refimpl.owner.statements import COMMITS_BETWEEN
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.commits import (
-    CommitsAnswer,
-    Conflict,
-    Landed,
-    NotLanded,
-    Ratified,
-    RatifiedCommit,
-    RejectionReason,
-)
-from refimpl.protocol.errors import (
-    CorruptLedgerError,
-    InvalidRequestError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
+from refimpl.protocol.commits import CommitsAnswer, Conflict, Landed, NotLanded, Ratified, RejectionReason
+from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
@@ -37,20 +23,6 @@ from spec_tests.support.builders import START, OwnedTable, append, create, hand_
 from spec_tests.support.faults import FailingFiles, Faults, disk_is_broken, opened
 
 UNKNOWN_ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
-
-
-def versions(table: OwnedTable, start: int | None = None, end: int | None = None) -> list[int]:
-    answer = table.owner.get_commits(table.table_id, start, end)
-    assert answer.latest_ratified_version == table.latest, "every answer has the latest version"
-    return [commit.version for commit in answer.commits]
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
-def test_invalid_range_is_rejected(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
-    with pytest.raises(InvalidRequestError):
-        table.owner.get_commits(table.table_id, start, end)
-    assert versions(table, 2, 3) == [2, 3]
 
 
 def test_open_write_transaction_does_not_delay_answers(warehouse: refimpl.Warehouse, table: OwnedTable) -> None:
@@ -222,35 +194,6 @@ def _asked(owner: refimpl.Warehouse, table_id: str) -> CommitsAnswer:
 
 def _resolved(owner: refimpl.Warehouse, table_id: str) -> CommitsAnswer:
     return owner.owner.resolve(table_id).commits
-
-
-@pytest.mark.parametrize("ask", [_asked, _resolved])
-def test_answer_is_of_one_state_despite_a_backfill(
-    tmp_path: Path, delayed: OwnedTable, warehouse: refimpl.Warehouse, ask: Callable[..., CommitsAnswer]
-) -> None:
-    """Otherwise it could list commits without their bytes, or have a gap."""
-    delayed.land(2)
-    before = ask(warehouse, delayed.table_id)
-    between = Between()
-    environment = Faults().environment()
-    reader = refimpl.open(
-        tmp_path / "warehouse", environment=Environment(files=environment.files, connect=between.connect), create=True
-    )
-    assert ask(reader, delayed.table_id) == before
-    between.act = delayed.backfill
-    assert ask(reader, delayed.table_id) == before
-    assert between.act is None, "the backfill did not run during the call"
-    assert _kept(before.commits)
-    after = ask(reader, delayed.table_id)
-    assert after.latest_ratified_version == before.latest_ratified_version == 2
-    assert after.commits == ()
-    reader.owner.close()
-
-
-def _kept(commits: tuple[RatifiedCommit, ...]) -> bool:
-    return [commit.version for commit in commits] == [1, 2] and all(
-        commit.content or commit.file_name for commit in commits
-    )
 
 
 @pytest.mark.parametrize("ask", [_asked, _resolved])

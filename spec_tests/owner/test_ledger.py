@@ -25,13 +25,7 @@ from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
-from refimpl.protocol.errors import (
-    CorruptLedgerError,
-    InvalidRequestError,
-    LocationError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
+from refimpl.protocol.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
 from refimpl.storage.files import FileStatus, PosixFiles
@@ -58,7 +52,7 @@ from spec_tests.support.faults import (
     disk_is_full,
     opened,
 )
-from spec_tests.support.lock_watch import Others, Watch
+from spec_tests.support.lock_watch import Watch
 
 
 def ledger_of(warehouse: refimpl.Warehouse) -> Path:
@@ -213,17 +207,6 @@ def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
         assert owned(warehouse, "orders").location == table.location
 
 
-def test_commit_order_does_not_depend_on_the_clock(tmp_path: Path) -> None:
-    times = iter([9_000, 5_000, 7_000, 1, 0, *range(100, 0, -1)])
-    with refimpl.open(
-        tmp_path / "w", environment=Faults().environment(now=lambda: next(times)), create=True
-    ) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
-        assert list(table.history()) == [0, 1, 2, 3, 4, 5]
-        table.backfill()
-        assert table.published() == [0, 1, 2, 3, 4, 5]
-
-
 # Network file systems
 
 
@@ -325,21 +308,6 @@ def test_a_full_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -
     assert list(table.history()) == [0]
     database.pragma("max_page_count", pages + 10_000)
     assert isinstance(table.commit(1, append(START + 1, lines=2000)), Ratified)
-
-
-def test_unknown_outcome_of_the_ledger_is_raised_and_resolved(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    faults = Faults(fail_from=OPENING + 1, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-    through = table.through(failing)
-    proposal = through.propose(1, append(START + 1))
-    with pytest.raises(OutcomeUnknown) as caught:
-        failing.owner.commit(table.table_id, 1, proposal)
-    assert (caught.value.table_id, caught.value.version) == (table.table_id, 1)
-    assert caught.value.attempt == proposal.attempt
-    failing.owner.attempt_outcome(table.table_id, proposal.attempt)
-    assert isinstance(through.commit(1), Ratified)
-    faults.abandon()
 
 
 def test_failed_close_raises_no_error(warehouse: refimpl.Warehouse) -> None:
@@ -445,19 +413,6 @@ def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path, program: 
 
 
 # First start and backup of a ledger: under the lock, and with the right durability order
-
-
-def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None:
-    target = tmp_path / "warehouse"
-
-    def start() -> None:
-        with opened(target) as first:
-            create(first, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-
-    others = Others(before=start)
-    with refimpl.open(target, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
-        assert others.acted
-        assert owned(warehouse, "orders").latest == 1
 
 
 class Overtaken(Watch):
@@ -715,21 +670,7 @@ def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
         assert owned(warehouse, "orders").latest == 20
 
 
-def test_only_its_user_may_read_a_ledger(tmp_path: Path) -> None:
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-        files = sorted(warehouse.owner.ledger.path.parent.glob(f"{FILE_NAME}*"))
-        assert [(file.name, oct(file.stat().st_mode & 0o777)) for file in files] == [
-            (FILE_NAME + suffix, "0o600") for suffix in ("", "-shm", "-wal")
-        ]
-
-
 # Opening a warehouse
-
-
-def test_warehouse_is_created_and_found_again(tmp_path: Path) -> None:
-    made = refimpl.open(tmp_path / "deep" / "lake", create=True)
-    assert refimpl.open(tmp_path / "deep" / "lake").directory == made.directory
 
 
 def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:

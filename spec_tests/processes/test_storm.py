@@ -1,4 +1,4 @@
-"""A few rounds of `spec_tests.processes.storm`; its check finds each kind of damage; and races between processes."""
+"""A few rounds of `spec_tests.processes.storm`, and its check finds each kind of damage."""
 
 import json
 import os
@@ -11,20 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import refimpl
 from refimpl.demo.workers import GO, Ended, WorkerPool
-from refimpl.protocol.commit_owner import NameTaken, Registered
-from refimpl.protocol.commits import Conflict, DirectProposal, Ratified
-from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
-from spec_tests.benchmarks.measure import at_once, wait_for_others
+from spec_tests.benchmarks.measure import wait_for_others
 from spec_tests.processes.rows import Line, Operation, replay
 from spec_tests.processes.table_record import Answer, Attempt, violations
-from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
 from spec_tests.support.faults import Faults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,103 +139,13 @@ def test_an_operation_that_landed_twice_is_found(tmp_path: Path) -> None:
     assert len(replayed(tmp_path)) == 1
 
 
-# Races of processes: first starts of an owner, creators of a table, writers of a version
-
-COUNT = 4
-Race = Callable[[Connection, Path], Any]
-
-
-def race(act: Race, directory: Path) -> list[Any]:
-    """The results of several processes, each of which waits for the others before it acts."""
-    return at_once(_reported, [(act, directory)] * COUNT, fork=True)
-
-
-def _reported(connection: Connection, act: Race, directory: Path) -> None:
-    connection.send(act(connection, directory))
+# Transactions over several tables, in processes that are killed
 
 
 def start(connection: Connection, directory: Path) -> int:
     wait_for_others(connection)
     with refimpl.open(directory, create=True) as warehouse:
         return len(warehouse.tables())
-
-
-@pytest.mark.processes
-def test_concurrent_first_starts_create_one_owner(tmp_path: Path) -> None:
-    """STORAGE.md#journal-mode: processes that set the journal mode at the same time used to fail."""
-    folder = tmp_path / "deep" / "warehouse"
-    assert race(start, folder) == [0] * COUNT
-    with refimpl.open(folder, create=True) as warehouse:
-        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-        assert warehouse.owner.ledger.integrity_errors() == []
-    assert sorted(path.name for path in (folder / "_owner").iterdir() if ".new" in path.name) == []
-
-
-def create_orders(connection: Connection, directory: Path) -> tuple[bool, str]:
-    """Whether this process won, and the id of the table that has the name."""
-    with refimpl.open(directory, create=True) as warehouse:
-        staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
-        wait_for_others(connection)
-        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-        outcome = warehouse.owner.register_table(staged.table_id, proposal)
-        assert isinstance(outcome, Registered | NameTaken), outcome
-        table = outcome.winner if isinstance(outcome, NameTaken) else outcome.table
-        return isinstance(outcome, Registered), table.table_id
-
-
-@pytest.mark.processes
-def test_one_creator_of_a_name_wins_and_losers_get_the_winner(tmp_path: Path) -> None:
-    """catalog-managed, "Creating and Dropping"; the race for version 0 has exactly one winner."""
-    answers = race(create_orders, tmp_path / "w")
-    assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        winner = owned(warehouse, "orders")
-        assert {table_id for _, table_id in answers} == {winner.table_id}
-        winner.land(2)
-
-
-def commit_1(connection: Connection, directory: Path) -> tuple[bool, str, str]:
-    """Whether this process won version 1, its attempt, and the winner's attempt."""
-    with refimpl.open(directory, create=True) as warehouse:
-        table = owned(warehouse, "orders")
-        proposal = table.propose(1, append(START + 1))
-        wait_for_others(connection)
-        outcome = table.owner.commit(table.table_id, 1, proposal)
-        assert isinstance(outcome, Ratified | Conflict), outcome
-        winner = outcome.commit if isinstance(outcome, Ratified) else outcome.winners[0]
-        return isinstance(outcome, Ratified), proposal.attempt, winner.attempt
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("commit_mode", list(CommitMode))
-def test_one_writer_of_a_version_wins_and_losers_get_the_winner(tmp_path: Path, commit_mode: CommitMode) -> None:
-    """managed-commits and catalog-managed, "Commit Protocol": version v is ratified at most once."""
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        create(warehouse, CATALOG_MANAGED, commit_mode)
-    answers = race(commit_1, tmp_path / "w")
-    winners = [mine for won, mine, _ in answers if won]
-    assert len(winners) == 1
-    assert {winner for _, _, winner in answers} == set(winners)
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        assert owned(warehouse, "orders").latest == 1
-
-
-def hold_lock(connection: Connection, directory: Path) -> None:
-    with refimpl.open(directory, create=True) as warehouse, warehouse.owner.lock():
-        wait_for_others(connection)
-
-
-@pytest.mark.processes
-def test_reads_need_no_lock_and_a_dead_holder_releases_it(tmp_path: Path) -> None:
-    with refimpl.open(tmp_path / "w", create=True) as warehouse, WorkerPool(fork=True) as pool:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
-        holder = pool.start("holder", hold_lock, tmp_path / "w")
-        assert next(pool.messages(60)) == (holder, GO)
-        assert table.latest == 2
-        assert list(table.history()) == [0, 1, 2]
-        holder.kill()
-        table.land()
-        assert table.latest == 3
 
 
 ACCOUNTS = ("a", "b", "c")

@@ -12,7 +12,6 @@ UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 ZEROS = "0" * 20
 
 versions = st.integers(min_value=0, max_value=MAX_VERSION)
-uuids = st.uuids().map(str)
 
 
 @given(versions)
@@ -28,32 +27,10 @@ def test_every_written_name_is_parsed_to_its_version(version: int) -> None:
         assert len(name.split(".")[0]) == 20
 
 
-@given(versions, uuids)
-def test_staged_name_has_its_version_and_attempt(version: int, uuid: str) -> None:
-    parsed = log_path.parse_staged(log_path.staged_commit(version, uuid))
-    assert parsed is not None
-    assert (parsed.kind, parsed.version, parsed.uuid) == (FileKind.STAGED_COMMIT, version, uuid)
-
-
-@given(versions, versions)
-def test_compaction_name_has_its_first_and_last_version(first: int, second: int) -> None:
-    start, end = sorted((first, second))
-    parsed = log_path.parse(log_path.compaction(start, end))
-    assert parsed is not None
-    assert (parsed.kind, parsed.start_version, parsed.version) == (FileKind.COMPACTION, start, end)
-
-
 @given(st.text(max_size=60))
 def test_parsing_any_text_never_fails(name: str) -> None:
     for parsed in (log_path.parse(name), log_path.parse_staged(name)):
         assert parsed is None or (parsed.name == name and name.isascii() and 0 <= parsed.version <= MAX_VERSION)
-
-
-@given(versions, uuids)
-def test_staged_and_published_names_differ(version: int, uuid: str) -> None:
-    """DELTA.md#recursive-listing: a listing must not take staged files for published commits."""
-    assert log_path.parse(log_path.staged_commit(version, uuid)) is None
-    assert log_path.parse_staged(log_path.commit(version)) is None
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,6 @@ def test_a_valid_table_has_no_inconsistency(feature: TableFeature) -> None:
     assert feature_of(protocol) is feature
 
 
-def test_a_plain_table_has_no_inconsistency() -> None:
-    legacy = Protocol(min_reader_version=1, min_writer_version=2)
-    for protocol in (legacy, protocol_of(None), Protocol(min_reader_version=3, min_writer_version=7)):
-        assert inconsistencies(protocol, metadata_of(None)) == []
-        assert feature_of(protocol) is None
-
-
 @EACH
 @pytest.mark.parametrize("writer_version", [2, 6, 8])
 def test_owned_table_needs_writer_version_7(feature: TableFeature, writer_version: int) -> None:

@@ -114,17 +114,6 @@ def test_special_characters_are_escaped_and_then_encoded(tmp_path: Path) -> None
     assert _rows(tmp_path, add) == [{"x": 1}]
 
 
-def test_null_and_the_empty_string_share_a_partition(tmp_path: Path) -> None:
-    [add] = _write(tmp_path, pa.table({"x": [1, 2], "p": ["", None]}), ("p",))
-    assert add.partition_values == {"p": None}
-    assert _rows(tmp_path, add) == [{"x": 1}, {"x": 2}]
-
-
-def test_no_rows_write_no_file(tmp_path: Path) -> None:
-    assert _write(tmp_path, ROWS.slice(0, 0), ("month",)) == []
-    assert _on_disk(tmp_path) == set()
-
-
 DAYS, MICROSECONDS = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 EXTREMES = pa.table(
     {

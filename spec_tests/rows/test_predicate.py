@@ -109,17 +109,6 @@ class TestThreeValuedLogicOnPartitionValues:
     def test_a_condition_on_a_value(self, text: str, expected: bool | None) -> None:
         assert truth(text, q="3", p="a") is expected
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("q = 3", None), ("q <> 3", None), ("NOT q = 3", None), ("q IN (1, 2)", None), ("q IS NULL", True),
-            ("q IS NOT NULL", False), ("q <=> NULL", True), ("q <=> 3", False), ("q = 3 AND p = 'b'", False),
-            ("q = 3 AND p = 'a'", None), ("q = 3 OR p = 'a'", True), ("q = 3 OR p = 'b'", None), ("p LIKE 'a%'", True),
-        ],
-    )  # fmt: skip
-    def test_a_condition_on_null(self, text: str, expected: bool | None) -> None:
-        assert truth(text, q=None, p="a") is expected
-
     @pytest.mark.parametrize(("text", "values", "expected"), VALUES)
     def test_values_are_compared_as_their_types(self, text: str, values: dict[str, str], expected: bool | None) -> None:
         """NaN is above every number."""

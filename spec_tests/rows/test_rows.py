@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,7 +12,7 @@ import pytest
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
-from refimpl.protocol.errors import ConcurrentAppendError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.rows.row_rules import RowRules
@@ -38,13 +37,6 @@ def data_files_of(table: Table) -> set[Path]:
 @pytest.fixture
 def table(warehouse: Warehouse) -> Table:
     return warehouse.create_table("sales", SCHEMA, partition_columns=["month"])
-
-
-def test_an_overwrite_leaves_only_the_new_rows(table: Table) -> None:
-    table.append(rows(1, 2, 3))
-    table.overwrite(rows(4))
-    assert ids(table) == [4]
-    assert table.snapshot(version=1).to_arrow().num_rows == 3
 
 
 def test_names_that_differ_only_in_case_are_the_same(warehouse: Warehouse) -> None:
@@ -90,19 +82,6 @@ def test_batches_and_streams_are_appended_too(table: Table) -> None:
     table.append(batch)
     table.append(rows(3).to_reader())
     assert ids(table) == [1, 2, 3]
-
-
-def test_an_overwrite_that_lost_a_race_leaves_no_file(warehouse: Warehouse, table: Table) -> None:
-    table.append(rows(1))
-
-    def read_while_another_writer_appends() -> Iterator[pa.RecordBatch]:
-        warehouse.table("sales").append(rows(2))
-        yield from rows(9).to_batches()
-
-    with pytest.raises(ConcurrentAppendError):
-        table.overwrite(pa.RecordBatchReader.from_batches(rows(9).schema, read_while_another_writer_appends()))
-    assert ids(table) == [1, 2]
-    assert len(data_files_of(table)) == 2
 
 
 def test_an_error_after_the_commit_deletes_no_file(table: Table) -> None:
@@ -203,10 +182,3 @@ def test_a_forked_child_deletes_no_file_of_its_parent(table: Table) -> None:
     if child == 0:
         os._exit(0)
     assert ids(table) == [1]
-
-
-def test_a_batch_of_an_application_is_appended_once(table: Table) -> None:
-    assert table.append(rows(1), app=("stream", 7)) is not None
-    assert table.append(rows(1), app=("stream", 7)) is None
-    assert table.append(rows(2), app=("stream", 8)) is not None
-    assert ids(table) == [1, 2]

@@ -16,7 +16,7 @@ from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.table import Table
 from refimpl.protocol.actions import Protocol
-from refimpl.protocol.errors import InvalidRequestError, MetadataChangedError, UnsupportedFeatureError
+from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
 from refimpl.schema.schema import Field, Primitive, Struct, holds, parse, type_named, widens
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
@@ -252,18 +252,6 @@ def test_a_rule_on_another_member_does_not_prevent_the_change(tmp_path: Path) ->
         with pytest.raises(InvalidRequestError, match=r"delta\.constraints\.low depends on it"):
             table.alter(types={column: "long"})
     assert table.snapshot().version == 1
-
-
-def test_a_write_from_before_the_type_change_conflicts(tmp_path: Path) -> None:
-    """DELTA.md#conflict-metadata. An append that landed before the change is kept, with its older type."""
-    table = ints(tmp_path / "t")
-    late, change = table.transaction(), table.transaction()
-    table.append(pa.table({"x": pa.array([1], pa.int32())}))
-    change.change_type("x", type_named("long"))
-    assert change.commit().rebased_over == 1
-    with pytest.raises(MetadataChangedError):
-        table._commit_with(late, pa.table({"x": pa.array([2], pa.int32())}))
-    assert table.snapshot().to_arrow().to_pydict() == {"x": [1]}
 
 
 def test_a_caller_cannot_set_the_history_of_types(tmp_path: Path) -> None:

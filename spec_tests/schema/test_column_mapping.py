@@ -19,7 +19,7 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Metadata, Protocol
-from refimpl.protocol.errors import CorruptionError, InvalidRequestError, InvalidTableError, MetadataChangedError
+from refimpl.protocol.errors import CorruptionError, InvalidRequestError, InvalidTableError
 from refimpl.rows import arrow_columns
 from refimpl.schema import schema as delta_schema
 from refimpl.schema.schema import Array, Field, Map, Primitive, Struct
@@ -406,15 +406,3 @@ def test_the_new_mode_ignores_physical_names_in_the_schema(tmp_path: Path) -> No
     table.alter(properties={"delta.columnMapping.mode": "name"})
     table.append(pa.table({"id": [2]}))
     assert ids(log.table()) == [1, 2]
-
-
-def test_a_write_from_before_the_mode_change_conflicts(tmp_path: Path) -> None:
-    """DELTA.md#conflict-metadata. An append that landed before the change is kept."""
-    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
-    late, change = table.transaction(), table.transaction()
-    table.append(pa.table({"id": [1]}))
-    change.set_properties({"delta.columnMapping.mode": "name"})
-    assert change.commit().rebased_over == 1
-    with pytest.raises(MetadataChangedError):
-        table._commit_with(late, pa.table({"id": [2]}))
-    assert ids(table) == [1]

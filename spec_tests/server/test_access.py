@@ -226,12 +226,6 @@ def test_only_loopback_addresses_count_as_local(host: str, expected: bool) -> No
     assert is_loopback(host) is expected
 
 
-def test_server_beyond_loopback_needs_a_token_before_it_listens(directory: Path, warehouse: refimpl.Warehouse) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        serve(Serving(warehouse=directory, host="0.0.0.0"))
-    assert "commit-owner token add" in str(caught.value)
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
 def test_a_server_beyond_loopback_warns_of_plain_http(
     host: str, directory: Path, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -202,33 +202,6 @@ def test_invalid_serve_options_are_explained_and_change_nothing(
 # Requests that no call understands
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b'"text"',
-        b"{}",
-        b'{"updates":null}',
-        b'{"updates":{}}',
-        b'{"updates":[{}]}',
-        b'{"updates":[{"action":"nonsense"}]}',
-        b'{"updates":[{"action":"add-commit"}]}',
-        b'{"updates":[{"action":"add-commit","commit":{"version":"1"}}]}',
-        b'{"updates":[],"requirements":[{"type":"nonsense"}]}',
-        b"\xff\xfe{}",
-        b'{"updates":' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b'{"updates":NaN}',
-    ],
-)
-def test_invalid_body_is_rejected(table: WireTable, http: TestClient, body: bytes) -> None:
-    before = table.state()
-    assert refusal(http.post(table.url, content=body, headers={"content-type": "application/json"})) == BAD
-    assert table.state() == before
-
-
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
 def test_unknown_method_is_405_with_the_allowed_methods(table: WireTable, http: TestClient, method: str) -> None:
     answer = http.request(method, table.url)

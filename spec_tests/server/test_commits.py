@@ -21,7 +21,6 @@ from refimpl.protocol.actions import Protocol
 from refimpl.protocol.commits import Ratified, StagedProposal
 from refimpl.protocol.errors import OwnerUnavailableError
 from refimpl.protocol.table_feature import MANAGED_COMMIT, CommitMode
-from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.last_change import LastChange
@@ -87,11 +86,6 @@ def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
         answer = table.propose(staged, *more, **terms)
         assert (answer.status_code, answer.json()["latest-table-version"]) == (200, 2)
     assert table.state() == before
-
-
-def test_unknown_fields_are_ignored_as_everywhere_in_delta(table: WireTable) -> None:
-    staged = table.write_staged(1)
-    assert table.update({**added(staged, **{"new-field": 1}), "another": None}).status_code == 200
 
 
 # What loses
@@ -331,19 +325,6 @@ def test_derived_properties_may_be_sent_back(table: WireTable) -> None:
     assert properties(table)["delta.lastUpdateVersion"] == "0"
 
 
-def test_limit_of_the_catalogs_properties_counts_all_requests(table: WireTable) -> None:
-    """The owner reads the properties at every commit, and every answer contains them."""
-    part = "x" * (MAX_CATALOG_PROPERTIES_BYTES // 4)
-    for number in range(3):
-        assert table.update(setting(**{f"k{number}": part})).status_code == 200
-    before, staged = table.state(), table.write_staged(1)
-    assert refusal(table.update(setting(k3=part))) == BAD
-    assert refusal(table.propose(staged, setting(k3=part))) == BAD
-    assert table.state() == before
-    assert table.update({"action": "remove-properties", "removals": ["k0"]}).status_code == 200
-    assert table.propose(staged, setting(k3=part)).status_code == 200
-
-
 def test_a_property_of_the_log_hides_that_of_the_catalog() -> None:
     described = Mock(catalog_properties={"a": "catalog", "b": "catalog"}, metadata=Mock(configuration={"a": "log"}))
     described.protocol = Protocol(min_reader_version=1, min_writer_version=2)
@@ -398,13 +379,6 @@ def test_report_makes_room_for_the_commit_beside_it(serve: Serve, limit: int) ->
 
 
 # Attempts, and tables of other commit modes
-
-
-def test_an_attempt_that_was_resolved_as_not_landed_never_lands(table: WireTable, warehouse: refimpl.Warehouse) -> None:
-    staged = table.write_staged(1)
-    warehouse.owner.attempt_outcome(table.table_id, staged.name.split(".")[1])
-    assert refusal(table.propose(staged)) == REQUIREMENT
-    table.land(1)
 
 
 @pytest.mark.parametrize("named", ["gone", "taken"])

@@ -92,20 +92,6 @@ def remote(listen: Listen, reach: Reach) -> RemoteWarehouse:
     return reach(listen())
 
 
-def test_tables_are_created_written_read_and_listed(remote: RemoteWarehouse, directory: Path) -> None:
-    orders = remote.create_table("orders", SCHEMA, partition_columns=["day"], properties={"team": "a"})
-    assert [orders.append(rows(1, 2)), orders.append(rows(3))] != [None, None]
-    assert ids_in(remote.table("orders")) == [1, 2, 3]
-    assert ids_in(orders, version=1) == [1, 2]
-    assert [entry.version for entry in orders.history()] == [2, 1, 0]
-    assert remote.tables() == ["orders"]
-    assert orders.snapshot().metadata.configuration["team"] == "a"
-    with refimpl.open(directory) as local:
-        assert ids_in(local.table("orders")) == [1, 2, 3]
-        local.table("orders").append(rows(4))
-    assert ids_in(orders) == [1, 2, 3, 4]
-
-
 class Sent(Connection):
     """Records the methods of all requests. `table_id`: replaces the real id in answers to a lost race."""
 
@@ -186,21 +172,6 @@ def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answ
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
 CREATE = Match(method="POST", path=r"/tables$")
-
-
-def test_unanswered_commit_is_unknown_and_resolved_later(listen: Listen, reach: Reach) -> None:
-    """No more answers arrive, neither to the commit nor to requests for its outcome."""
-    url = listen()
-    with FaultProxy(url) as proxy:
-        table = reach(proxy.url).create_table("orders", SCHEMA)
-        transaction = table.transaction()
-        transaction.claim("app", 1)
-        proxy.next(*[Fault.DROP_RESPONSE] * 100)
-        with pytest.raises(OutcomeUnknown, match="may or may not be attempt") as unknown:
-            transaction.commit()
-        outcome = reach(url).owner.attempt_outcome(unknown.value.table_id, unknown.value.attempt)
-        assert isinstance(outcome, Landed)
-        assert outcome.commit.version == unknown.value.version == 1
 
 
 def test_a_refused_replay_stays_unknown_if_the_table_cannot_be_read(listen: Listen) -> None:
