@@ -50,7 +50,7 @@ KINDS: Final[dict[str, Kind]] = {
 }  # fmt: skip
 OFTEN: Final = 1_000
 HOUR: Final = 3_600_000
-CONFIGURATION: Final = '{"b": 1,  "a": [ ]}'
+CONFIGURATION: Final = '{"b": "1",  "a": "" }'
 """The owner's, which clients do not interpret."""
 NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
 """The profiles without which a client is not asked to write to tables with these features."""

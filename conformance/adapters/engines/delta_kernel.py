@@ -127,7 +127,7 @@ class DeltaKernel(EngineClient):
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         connector: _Connector = self.connection(client)
         if request.path is not None:
-            return connector.read(connector.by_path(request.path), _with_slash(request.path))
+            return connector.read(connector.by_path(request.path, request.version), _with_slash(request.path))
         table = connector.find(request.table or "")
         return connector.read(connector.snapshot(table, request.version, request.timestamp), table.folder)
 
@@ -278,8 +278,9 @@ class _Connector:
             self.engine, table.id, table.location, named, self._long(version), self._long(timestamp)
         )
 
-    def by_path(self, path: str) -> Any:
-        return self._java.type(f"{_KERNEL}.TableManager").loadSnapshot(path).build(self.engine)
+    def by_path(self, path: str, version: int | None) -> Any:
+        builder = self._java.type(f"{_KERNEL}.TableManager").loadSnapshot(path)
+        return (builder if version is None else builder.atVersion(version)).build(self.engine)
 
     def read(self, snapshot: Any, folder: str) -> m.SnapshotRead:
         """The snapshot for the kit. Kernel cannot list applications, so they are left out."""

@@ -192,13 +192,13 @@ class DeltaSpark(EngineClient):
     @answering
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.path is not None:
-            return self._spark.read(self._by_path(client, request.path))
+            return self._spark.read(self._by_path(client, request.path, request.version))
         table = self._table(client, request.table or "")
         return self._spark.read(table.snapshot(request.version, request.timestamp))
 
-    def _by_path(self, client: str, location: str) -> Any:
+    def _by_path(self, client: str, location: str, version: int | None) -> Any:
         """The snapshot that a read of this path uses."""
-        return self._spark.by_path(self.connection(client), location)
+        return self._spark.by_path(self.connection(client), location, version)
 
     # Writing
 
@@ -363,10 +363,12 @@ class Spark:
         """Drop the logs of all tables."""
         self._logs.clearCache()
 
-    def by_path(self, session: Any, location: str) -> Any:
+    def by_path(self, session: Any, location: str, version: int | None) -> Any:
         """The snapshot that a read of this path uses, in this session."""
         self.use(session)
-        plan = session.read().format("delta").load(location).queryExecution().analyzed()
+        reader = session.read().format("delta")
+        reader = reader if version is None else reader.option("versionAsOf", version)
+        plan = reader.load(location).queryExecution().analyzed()
         relation = plan.collectLeaves().head().relation()
         return relation.location().getSnapshot()
 

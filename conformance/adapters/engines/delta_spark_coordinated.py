@@ -142,13 +142,13 @@ class DeltaSparkCoordinated(DeltaSpark):
         path = self._spark.type("org.apache.hadoop.fs.Path")(location)
         return Table(self._spark, session, self._spark.log(session, path, client), self._spark.none, FEATURE)
 
-    def _by_path(self, client: str, location: str) -> Any:
+    def _by_path(self, client: str, location: str, version: int | None) -> Any:
         """The log names the owner, which may no longer have a table there."""
         from py4j.protocol import Py4JJavaError
 
         with suppress(Py4JJavaError):
             self._location_of(client, m.LoadTable(path=location))
-        return super()._by_path(client, location)
+        return super()._by_path(client, location, version)
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return m.Unsupported(reason="Delta writes the version that makes a coordinator the owner by itself")
