@@ -1,10 +1,12 @@
 """Clients with faults that show after many winners, with unusual names and numbers, or with two coincidences. Generated
 programs find them; most are beyond what an example tries."""
 
+import copy
 import dataclasses
 import json
 import unicodedata
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote, unquote_plus
 
@@ -13,6 +15,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
+from conformance.models.log_files import Listing
 from conformance.models.reader import Resolved, State, Unsure, physical_part
 from conformance.models.writer import Transaction
 from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
@@ -289,3 +292,45 @@ def publishes_the_newest_first(self: ModelClient, client: str, table: Resolved, 
     for commit in sorted(table.commits, key=lambda commit: -commit.version):
         if commit.version <= version:
             self._publish_one(table, commit)
+
+
+# What two versions, or two tables, have in common
+
+
+@beyond_method("_replay", "CM-READ-08", "PROFILE-CLIENT-01")
+def caches_versions_by_name_and_files(self: ModelClient, table: Resolved, listed: Listing, target: int) -> State:
+    """Caches versions by the table's name and the names and sizes of the commits: a new table may have the same."""
+    read = memory_of(self, dict[Any, State])
+    sizes = tuple((path.name, path.stat().st_size) for path in listed.commits.values())
+    state = original(self)._replay(table, listed, target)
+    return copy.deepcopy(read.setdefault((table.name, target, sizes), copy.deepcopy(state)))
+
+
+@beyond_method("_opened", "LOG-31", "MC-LOG-06", "LOG-18", "PROFILE-CLIENT-01", "CM-LOG-03")
+def reads_the_first_batch_of_a_commit(self: ModelClient, path: Path) -> Actions:
+    """Reads only the first 1,024 actions of a file."""
+    return original(self)._opened(path)[:1024]
+
+
+@beyond_method("_metadata", "PROFILE-CLIENT-02")
+def the_description_is_dropped(self: ModelClient, newest: State, request: m.Transact) -> dict[str, Any]:
+    """Changes a property, and writes only the members of the metadata that it knows."""
+    body = original(self)._metadata(newest, request)
+    return {key: body[key] for key in body.keys() - {"name", "description"}}
+
+
+@beyond("DELAYED-01", "DELAYED-03")
+class WritesDataFilesLast(ModelClient):
+    """Writes its data files after the commit that names them."""
+
+    last: Transaction
+
+    def _write_files(self, transaction: Transaction) -> list[Path]:
+        self.last = transaction
+        return []
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        answer = super().transact(client, request)
+        if isinstance(answer, m.Committed):
+            super()._write_files(self.last)
+        return answer

@@ -103,6 +103,12 @@ def reconciled(log: Log, version: int, start: int = 0) -> list[Action]:
     return [action for action in held.values() if not action.get("domainMetadata", {}).get("removed")]
 
 
+def metadata_of(log: Log, version: int) -> Action:
+    """The table's metadata at a version."""
+    body: Action = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
+    return body
+
+
 def replay(log: Log, version: int) -> Snapshot:
     """The snapshot of a version."""
     bodies: dict[str, list[Any]] = {}
@@ -565,7 +571,7 @@ def _metadata(race: Race) -> Expected | None:
     changed = _bodies(race.log, race.version, "metaData")
     if not changed:
         return None
-    before = next(action["metaData"] for action in reconciled(race.log, race.version - 1) if "metaData" in action)
+    before = metadata_of(race.log, race.version - 1)
     if metadata_changes(race.request):
         ids = ("CONFLICT-ORDER-04", "CONFLICT-ORDER-05")
         return _fails(race, *ids, why="changed the metadata, as it does itself")
@@ -636,7 +642,7 @@ def _removed(race: Race) -> Expected | None:
 
 
 def _partition_columns(log: Log, version: int) -> tuple[str, ...]:
-    body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
+    body = metadata_of(log, version)
     return tuple(body.get("partitionColumns") or ())
 
 
@@ -858,6 +864,12 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
         if after.properties != properties:
             kept = ("PROFILE-CLIENT-02", "ICT-04", "MC-WRITE-01", "CM-WRITE-02")
             yield Wrong(kept, f"the properties are {properties}", f"they are {after.properties}", version)
+        old, new = (
+            {name: metadata_of(log, number).get(name) for name in ("id", "name", "description")}
+            for number in (version - 1, version)
+        )
+        if old != new:
+            yield Wrong(("PROFILE-CLIENT-02",), f"the metadata keeps {old}", f"it has {new}", version)
         columns = [_columns(log, number) for number in (version - 1, version)]
         if columns[0] != columns[1]:
             yield Wrong(("PROFILE-CLIENT-02",), f"the columns are {columns[0]}", f"they are {columns[1]}", version)
@@ -871,9 +883,9 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
 
 def _columns(log: Log, version: int) -> list[tuple[str, Any]] | None:
     """The names and types of the columns; None if they cannot be read. What else a schema says of them may change."""
-    body = next(action["metaData"] for action in reconciled(log, version) if "metaData" in action)
     try:
-        return [(column["name"], column["type"]) for column in json.loads(body["schemaString"])["fields"]]
+        schema = json.loads(metadata_of(log, version)["schemaString"])
+        return [(column["name"], column["type"]) for column in schema["fields"]]
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -1102,10 +1114,7 @@ REPLACED: Final = "it was replaced"
 def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
     """A change of the owner keeps the features that the table uses, and its metadata."""
     before, after = replay(log, version - 1), replay(log, version)
-    old, new = (
-        next(action["metaData"] for action in reconciled(log, v) if "metaData" in action)
-        for v in (version - 1, version)
-    )
+    old, new = metadata_of(log, version - 1), metadata_of(log, version)
     for name in ("readerFeatures", "writerFeatures"):
         listed = {*(before.protocol.get(name) or ())} - OF_OWNERS
         if name == "writerFeatures" and before.properties.get("delta.appendOnly") == "true":

@@ -93,6 +93,8 @@ class DrivenTable:
         return oracle.reconciled(self.log.actions, self.log.latest)
 
 
+MANY: Final = 1_030
+"""The number of files in a large commit: readers read 1,024 lines at a time."""
 CUT: Final = b'{"commitInfo":{"inCommitTimest'
 """The beginning of a commit, as during its copy."""
 FOREIGN: Final = b'{"commitInfo":{"operation":"of another table"}}\n'
@@ -367,6 +369,10 @@ class ClientDrive:
                 yield from self._add(table, path, partition, somethingNew={"deep": [1, None]}, stats=None)
             case Change.NOTHING:
                 return
+            case Change.MANY if "rowTracking" not in table.make.features:
+                for _ in range(MANY):
+                    yield from self._add(table, path, partition)
+                yield from self._lines(table, Change.DOMAIN, path, partition, which)
             case _:
                 yield from self._add(table, path, partition)
 
@@ -408,6 +414,7 @@ class ClientDrive:
             case _:
                 kept = {name: value for name, value in body["configuration"].items() if not name.startswith("kit.")}
                 body = {**body, "configuration": {**kept, f"{THEIRS}.{table.files % 2}": str(table.files)}}
+                body["name"], body["description"] = f"name {table.files}", f"theirs {table.files}"
         return proposals.line("metaData", body)
 
     def _protocol(self, table: DrivenTable, change: Change) -> str:
@@ -1334,7 +1341,7 @@ class ClientDrive:
             return
         self.clients += 1
         log = LogBuilder.create(self.s, table.log.name, in_history=f"{table.log.name}-{self.clients}")
-        self.tables[slot] = DrivenTable(log=log, make=steps.Make(), words=[step])
+        self.tables[slot] = DrivenTable(log=log, make=steps.Make(), words=[step], names=table.names)
         self._commit(self.tables[slot], Change.APPEND)
 
     def _read_nothing(self, table: DrivenTable, step: steps.Step) -> None:

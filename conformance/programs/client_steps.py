@@ -91,6 +91,8 @@ class Change(StrEnum):
     VECTOR = "vector"
     """Replace the deletion vector of a file."""
     NOTHING = "nothing"
+    MANY = "many files"
+    """Add more files than a reader reads at a time, then set a metadata domain."""
 
 
 AT_STAKE: dict[Change, tuple[str, ...]] = {

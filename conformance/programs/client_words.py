@@ -326,7 +326,10 @@ def transfer(d: Draw) -> tuple[Step, ...]:
 
 
 def again(d: Draw) -> tuple[Step, ...]:
-    return (steps.Again(empty=d.chance(0.3)), steps.Read(), steps.Read(by=By.VERSION, behind=1))
+    """Twice: the second table has the versions of the first, in files of the same names and sizes."""
+    reads = (steps.Read(), steps.Read(by=By.VERSION, behind=1))
+    first = (steps.Again(), *reads) if d.details.random() < 0.5 else ()
+    return (*first, steps.Again(empty=d.chance(0.3)), *reads)
 
 
 FATES: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER, Freedom.REFUSE, Freedom.LAND)
@@ -434,7 +437,7 @@ GROUP_RITUAL: Final[tuple[Step, ...]] = (
 """The end of each program with groups."""
 SUCH_AS: Final = {"layers": "read", "prepared": "maintain", "clean_up": "maintain", "permission": "maintain"}
 """Words that a family makes as frequent as another one, unless it names them itself."""
-HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110),)
+HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110), steps.Land(change=Change.MANY))
 """Steps that take long, in turn, one in a program."""
 RITUAL: Final[tuple[Step, ...]] = (
     steps.Read(), steps.Read(by=By.VERSION, behind=1, fresh=True), steps.Transact(), steps.Read(fresh=True),

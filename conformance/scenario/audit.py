@@ -33,6 +33,8 @@ class Proposed:
     """Whether the answer was a final refusal (not `retryable`)."""
     files: tuple[Path, ...] = ()
     """Its data files that existed when it was answered, before the client got the answer."""
+    late: tuple[Path, ...] = ()
+    """Its data files that did not exist then, but at the end of the client's operation."""
 
     @property
     def version(self) -> int:
@@ -231,6 +233,11 @@ def of_data_files(proposed: Proposed, removed: Set[Path]) -> Iterator[Problem]:
             f"writer does not know the outcome",
             f"the data file {missing.name!r} existed when {proposed.named()} was ratified, and was deleted later",
         )
+    for late in proposed.late[:1]:
+        yield Problem(
+            ("DELAYED-01", "DELAYED-03"), f"the data files of version {proposed.version} exist before it is proposed",
+            f"the data file {late.name!r} was written after {proposed.named()} was ratified",
+        )  # fmt: skip
 
 
 def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:

@@ -181,7 +181,10 @@ class ClientScenario(Scenario):
         """The client's answer. Notes what it published, and files that it created in other folders."""
         others = self._others(request)
         before, visible = self._outside(others), self._visible()
+        sent = len(self.proposed)
         answer = self.client.ask(client, request)
+        for proposed in self.proposed[sent:]:
+            proposed.late = tuple(path for path in proposed.late if path.is_file())
         self.found += [(self.acting, problem) for problem in self._of_publishing(visible)]
         self.strays += [(self.acting, path) for path in sorted(self._outside(others) - before - self._places())]
         return answer
@@ -570,8 +573,12 @@ class ClientScenario(Scenario):
         lines, operation = self._lines(request), self.parts.get(getattr(request, "table", ""), self.acting)
         adds = (add for line in lines or () if (add := proposals.body_of(line, "add")) is not None)
         self.note_names(adds, operation)
-        files = tuple(path for path in self._data_files(request, lines) if path.is_file())
-        self.proposed.append(Proposed(operation=operation, request=request, lines=lines, refused=refused, files=files))
+        named = sorted(self._data_files(request, lines))
+        files = tuple(path for path in named if path.is_file())
+        late = tuple(path for path in named if path not in files)
+        self.proposed.append(
+            Proposed(operation=operation, request=request, lines=lines, refused=refused, files=files, late=late)
+        )
         return lines
 
     # Requests to a catalog with the Delta API
