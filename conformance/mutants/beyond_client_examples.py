@@ -334,3 +334,10 @@ class WritesDataFilesLast(ModelClient):
         if isinstance(answer, m.Committed):
             super()._write_files(self.last)
         return answer
+
+
+@beyond_method("_catch_up", "PROFILE-CLIENT-02", "CM-READ-08")
+def resolves_the_name_before_each_proposal(self: ModelClient, client: str, transaction: Transaction) -> None:
+    """Resolves the table's name again for each proposal: it commits to a new table what is about the old one."""
+    transaction.table = self._resolve(client, transaction.request.table)
+    original(self)._catch_up(client, transaction)

@@ -1335,6 +1335,12 @@ class ClientDrive:
             return
         slot = next(slot for slot, known in self.tables.items() if known is table)
         table.log.restore()
+        if step.during is not None:
+            self._replaced_during(slot, table, step)
+        if self.tables[slot] is table:
+            self._replace(slot, table, step)
+
+    def _replace(self, slot: int, table: DrivenTable, step: steps.Again, versions: int = 1) -> None:
         drop(self.s, table.log.table)
         if step.empty:
             table.gone, table.dropped = True, True
@@ -1342,7 +1348,32 @@ class ClientDrive:
         self.clients += 1
         log = LogBuilder.create(self.s, table.log.name, in_history=f"{table.log.name}-{self.clients}")
         self.tables[slot] = DrivenTable(log=log, make=steps.Make(), words=[step], names=table.names)
-        self._commit(self.tables[slot], Change.APPEND)
+        for _ in range(versions):
+            self._commit(self.tables[slot], Change.APPEND)
+
+    def _replaced_during(self, slot: int, table: DrivenTable, step: steps.Again) -> None:
+        """While the client rewrites a file of the table, another one gets its name, with as many versions."""
+        changes = self._changes(table, steps.Transact(removes=1, reads=1), table.log.latest)
+        if table.make.columns is Columns.READERS_ONLY or not changes["removes"]:
+            return
+        changes["read_version"] = table.log.latest
+        happens = partial(self._quietly, self._replace, slot, table, step, table.log.latest)
+        when = "before" if step.during == "commit" else "after"
+        self.s.owner.on(KINDS.get(step.during or "", m.GetCommits), **{when: happens})
+        request = m.Transact(table=self._reference(table.log), marker=self.s.attempt(), **changes)
+        try:
+            call = self.s.act("client", request, table.log.table)
+        finally:
+            self._disarm()
+        new = self.tables[slot]
+        if new is table:
+            self._sync(table)
+        elif isinstance(call.answer, m.Committed):
+            wrong = Wrong(
+                ("PROFILE-CLIENT-02", "CM-READ-08"), "the table that it read was dropped: it commits nothing",
+                f"version {call.answer.version} of a new table with its name",
+            )  # fmt: skip
+            self._fail(new, wrong, call)
 
     def _read_nothing(self, table: DrivenTable, step: steps.Step) -> None:
         """A read of a name that finds nothing."""

@@ -441,6 +441,8 @@ class Again(_Step, frozen=True, kw_only=True):
 
     empty: bool = False
     """The name stays free."""
+    during: str | None = None
+    """While the client's transaction makes its first request of that kind; before a `commit`, after any other one."""
 
     def stakes(self) -> tuple[str, ...]:
         return ("CM-READ-08", "PROFILE-CLIENT-01")

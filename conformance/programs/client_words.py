@@ -328,7 +328,8 @@ def transfer(d: Draw) -> tuple[Step, ...]:
 def again(d: Draw) -> tuple[Step, ...]:
     """Twice: the second table has the versions of the first, in files of the same names and sizes."""
     reads = (steps.Read(), steps.Read(by=By.VERSION, behind=1))
-    first = (steps.Again(), *reads) if d.details.random() < 0.5 else ()
+    during = d.details.choice((None, "get_commits", "commit"))
+    first = (steps.Again(during=during), *reads) if d.details.random() < 0.5 else ()
     return (*first, steps.Again(empty=d.chance(0.3)), *reads)
 
 
