@@ -75,7 +75,7 @@ SAMPLE = 8
 
 
 def sample(items: list[pytest.Item]) -> None:
-    """Of a test with many cases and no other engine, all except a sample get the mark `longer`."""
+    """Mark the cases of each test as `longer`, except `SAMPLE` of them. Tests with other engines keep all cases."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not item.nodeid.startswith("spec_tests/conformance/") and {"longer", "engines"}.isdisjoint(

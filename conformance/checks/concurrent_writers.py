@@ -6,7 +6,7 @@ Several clients commit, replay, look up and read, in any order, with lost, late 
 test loses races to other writers, one after the other.
 
 Why examples: a program writes no file between an owner's look and its put, and demands no winners in a conflict. The
-course and the findings name the others.
+other examples are those that the course and the findings name.
 """
 
 from conformance.adapters.identity import EVERY_TABLE

@@ -3,7 +3,7 @@
 managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries", "Terminology: Commits".
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
-The course names the others.
+The other examples are those that the course names.
 """
 
 from conformance.checks import check, families

@@ -4,8 +4,8 @@ The variations: the limit is reached and exceeded by one or two; another table h
 PROFILES.md#backlog-limit: an owner with a full backlog rejects commits until some are backfilled. Commits that are
 published directly do not count.
 
-Why examples: to a program the rejection of one commit may be any policy. The course and a server's test
-name the others.
+Why examples: to a program the rejection of one commit may be any policy. The other
+examples are those that the course and a server's test name.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ PROFILES.md#durable-restart, PROFILES.md#harness-control.
 The owner crashes between requests and at its declared crash points; what was under way landed as a whole or not at all.
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
-The course names the others.
+The other examples are those that the course names.
 """
 
 from collections.abc import Iterator

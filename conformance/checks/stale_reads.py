@@ -7,7 +7,7 @@ Ranges have every combination of bounds, and tables are found by name and path b
 reads with an old and a new handle while other writers commit and publish.
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
-The course and the findings name the others.
+The other examples are those that the course and the findings name.
 """
 
 from collections.abc import Callable

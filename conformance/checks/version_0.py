@@ -9,7 +9,7 @@ Tables are created, found, dropped and created again, with names that resemble e
 tables while its requests and answers are lost.
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
-The course names the others.
+The other examples are those that the course names.
 """
 
 from typing import Any

@@ -328,8 +328,9 @@ def format_of(path: Path) -> str:
         return PARQUET
     if suffix == CSV or (suffix == _COMPRESSED and Path(path.stem).suffix.lower() == CSV):
         return CSV
-    kind = "folder name" if path.is_dir() else "file type"
-    raise InvalidRequestError(f"unsupported {kind} {str(path)!r}; expected *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}")
+    kind = "folder" if path.is_dir() else "file type"
+    expected = f"a file *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}"
+    raise InvalidRequestError(f"unsupported {kind} {str(path)!r}; expected {expected}")
 
 
 _PRIMITIVES = {

@@ -36,7 +36,7 @@ CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
 """The kinds of files, by the ends of their names."""
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Of a CSV file; a longer row is an error."""
+"""Of a CSV file. A row that does not fit into two blocks is an error."""
 BATCH_ROWS: Final = 131_072
 _SHOWN: Final = 100
 """Maximum number of characters of a value in a message."""
@@ -158,7 +158,7 @@ class _Content:
         return data + b"\n" if self._ended and self._last not in b"\r\n" else data
 
     def close(self) -> None:
-        """The file is closed where it was opened."""
+        """Do nothing: `Dialect.opened` closes the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +179,7 @@ class InputFile:
         return cls(path=path, size=status.st_size, modified=status.st_mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise `InvalidRequestError` if the file is another than the one that was found: its columns would be
-        others."""
+        """Raise `InvalidRequestError` if the file has changed since it was found: its columns may differ."""
         if InputFile.of(self.path) != self:
             raise InvalidRequestError(
                 f"{self.path} was changed while it was read; ingest it when it is complete, or ingest a copy"
@@ -350,7 +349,7 @@ def _check_given_once(files: Iterable[InputFile]) -> None:
         first = given.setdefault(file.path.resolve(), file.path)
         if first is not file.path:
             again = "" if first == file.path else f", as {first}"
-            raise InvalidRequestError(f"{file.path} is given twice{again}; its rows would be too: leave one out")
+            raise InvalidRequestError(f"{file.path} is given twice{again}; pass it once")
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -368,7 +367,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, UnicodeError, OSError, pa.ArrowException) as error:
         problem = str(error).rstrip(".")
-        raise InvalidRequestError(f"{path} cannot be read: {problem}; expected a complete file") from error
+        raise InvalidRequestError(f"{path} cannot be read: {problem}; expected a complete and valid file") from error
 
 
 def _shown(text: str) -> str:

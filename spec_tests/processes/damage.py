@@ -122,7 +122,7 @@ def _append(table: Table, first: int) -> None:
 
 
 def _checkpoint(table: Table) -> None:
-    """Of the table `parts`: in three parts, as another client writes it."""
+    """Write a checkpoint of the table `parts` in three parts, as another client does."""
     if not table.location.name.startswith("parts"):
         maintenance.write_checkpoint(table)
         return

@@ -1,4 +1,4 @@
-"""Samples of slow cases. The rest has the mark `longer`: `.ci/run` runs that of the mutation score."""
+"""Samples of slow cases. The other cases have the mark `longer`."""
 
 from collections.abc import Iterable
 

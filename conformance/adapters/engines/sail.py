@@ -135,7 +135,7 @@ class Sail(WheelClient):
         return SparkSession.builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").create()
 
     def close(self) -> None:
-        """Else the process does not end."""
+        """Stop the servers; otherwise the process does not end."""
         with ExitStack() as stack:  # stops the sessions, then their servers, even if one of them raises
             stack.callback(super().close)
             stack.callback(self._servers.clear)

@@ -1,6 +1,6 @@
 """Translates between the reference's values and the interface's messages: names, contents, outcomes, errors.
 
-An error of the reference says what its caller should do. So it tells whether the request had no effect, or its outcome
+An error of the reference says what its caller should do. So it shows whether the request had no effect, or its outcome
 is unknown.
 """
 
