@@ -148,7 +148,7 @@ def _duration(ms: int) -> str:
 
 
 def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
-    age = now - (table.dropped_at or 0)
+    age = now - (table.dropped_at or now)  # an earlier schema recorded no time
     if age < older_than:
         raise InvalidRequestError(
             f"{table.label} was dropped {_duration(age)} ago; expected at least {_duration(older_than)}; wait, "

@@ -4,12 +4,31 @@ Importing it is cheap: each command imports what it needs when it runs.
 """
 
 import codecs
+import contextlib
 import io
 import sys
 
 
 def main() -> None:
-    """The console script. A logged warning, for example of an unreadable checkpoint, is a line on stderr."""
+    """The console script. It ends the process without the end of its interpreter, in which a thread of Arrow that still
+    has a Python object would abort it: `terminate called without an active exception`."""
+    import atexit
+    import os
+
+    try:
+        run()
+    except SystemExit as ending:
+        if "pyarrow" not in sys.modules or not isinstance(ending.code, int):
+            raise
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a broken pipe, or closed
+                stream.flush()
+        os._exit(ending.code)
+
+
+def run() -> None:
+    """Run the command of `sys.argv`. A logged warning, for example of an unreadable checkpoint, is a line on stderr."""
     import logging
 
     from refimpl.cli.application import application

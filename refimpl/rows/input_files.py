@@ -120,16 +120,18 @@ class Dialect:
 
 class _Content:
     """The content of an opened CSV file in UTF-8, from its header on, and with a line break at its end, because Arrow
-    takes a last empty value without one for a quoted one. Raises `InvalidRequestError` at the end if the number of
-    quotes is odd: the last one may hold the rest of the file."""
+    takes a last empty value without one for a quoted one. Raises `InvalidRequestError` for a quote that neither begins
+    nor ends a value, nor is doubled, because Arrow accepts it, and the rows up to the next quote become one value."""
 
     closed = False
 
     def __init__(self, raw: Any, path: Path, dialect: Dialect) -> None:
         self._raw, self._path, self._quote = raw, path, dialect.quote.encode()
+        self._beside_quotes = pa.array((dialect.quote + dialect.delimiter + "\r\n").encode(), pa.uint8())
         utf8 = codecs.lookup(dialect.encoding).name == "utf-8"
         self._decoder = None if utf8 else codecs.getincrementaldecoder(dialect.encoding)()
-        self._quotes, self._last, self._held, self._begun, self._ended = 0, b"\n", b"", False, False
+        self._quotes = self._lines = 0
+        self._last, self._held, self._begun, self._ended = b"\n", b"", False, False
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes: a character has at most four, and at least one in any other encoding."""
@@ -144,18 +146,36 @@ class _Content:
         if not self._begun:
             data = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
             self._begun = bool(data)
-        held = data.endswith(b"\r") and not self._ended  # a "\n" in the next block belongs to it
-        self._held = b"\r" * held
+        held = data[-1:] in (b"\r", self._quote) and not self._ended  # the next block's first byte decides on it
+        self._held = data[-1:] if held else b""
         data = data.removesuffix(self._held)
         if not data and not self._ended:
             return self.read(size)
-        self._quotes += data.count(self._quote) if self._quote else 0
+        if self._quote and self._quote in data:
+            self._check_quotes(data)
         if self._ended and self._quotes % 2:
-            quotes = f"{self._quotes} quotes ({self._quote.decode()})"
-            problem = f"{self._path} has {quotes}; expected an even number: quote each value that has one and "
-            raise InvalidRequestError(problem + "double it, or pass --quote '' if they are ordinary characters")
+            self._refuse(f"{self._path} has {self._quotes} quotes ({self._quote.decode()}); expected an even number")
+        self._lines += data.count(b"\n")
         self._last = data[-1:] or self._last
         return data + b"\n" if self._ended and self._last not in b"\r\n" else data
+
+    def _check_quotes(self, data: bytes) -> None:
+        around = pa.Array.from_buffers(pa.uint8(), len(data) + 2, [None, pa.py_buffer(self._last + data + b"\n")])
+        quotes = pc.indices_nonzero(pc.equal(around.slice(1, len(data)), self._quote[0])).cast(pa.int64())
+        closing = self._quotes % 2  # the first quote of the block ends a value
+        faults = []
+        for first, beside in ((closing, 0), (1 - closing, 2)):  # those that begin a value, and those that end one
+            places = quotes.take(pa.arange(first, len(quotes), 2)) if first < len(quotes) else quotes[:0]
+            fault = pc.index(pc.is_in(around.take(pc.add(places, beside)), self._beside_quotes), False).as_py()
+            faults += [places[fault].as_py()] if fault >= 0 else []
+        if faults:
+            line = self._lines + data.count(b"\n", 0, min(faults)) + 1
+            self._refuse(f"{self._path}, line {line}: misplaced quote ({self._quote.decode()})")
+        self._quotes += len(quotes)
+
+    def _refuse(self, problem: str) -> None:
+        remedy = "quote each value that has one and double it, or pass --quote '' if they are ordinary characters"
+        raise InvalidRequestError(f"{problem}; {remedy}")
 
     def close(self) -> None:
         """Do nothing: `Dialect.opened` closes the file."""

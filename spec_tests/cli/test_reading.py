@@ -23,11 +23,11 @@ from spec_tests.support.terminal import in_terminal
 
 EACH_FORMAT = """
 import sys
-from refimpl.cli import main
+from refimpl.cli import run
 for words in ("", " --format csv", " --format jsonl"):
     sys.argv = ["commit-owner", *f"rows wide{words}".split()]
     try:
-        main()
+        run()
     except SystemExit as end:
         assert not end.code
 """

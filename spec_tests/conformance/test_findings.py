@@ -38,6 +38,7 @@ from conformance.subjects.names import engine_of, open_subject
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.running.cases import case
 from spec_tests.engines.prerequisites import needed_classpath
+from spec_tests.support.sampling import sampled
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = stored.findings()
@@ -74,7 +75,7 @@ def replayed(finding: Finding, subject: Subject, host: ClientHost | None = None)
 @pytest.mark.engines
 @pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
-@pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", sampled(FINDINGS, 3), ids=lambda entry: entry.id)
 def test_the_file_of_a_finding_reproduces_it(entry: Stored, tmp_path: Path, replay_on_spark: Replay) -> None:
     """The test does what `delta-commit-conformance replay` does, but in this process. A finding about an engine that
     starts quickly is replayed by the command.
@@ -156,7 +157,7 @@ def test_a_reported_bug_names_a_check_of_its_engine(bug: markdown.Bug) -> None:
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
+@pytest.mark.parametrize("bug", sampled(markdown.bugs(), 2), ids=lambda bug: bug.report)
 def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
     """The test runs the command of the page, if both versions are in the cache."""
     engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)

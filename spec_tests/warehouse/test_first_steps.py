@@ -26,12 +26,12 @@ Policy: Any = MaintenancePolicy
 COMMAND = "from refimpl.cli import main; main()"
 EACH_COMMAND = """
 import sys
-from refimpl.cli import main
+from refimpl.cli import run
 _, warehouse, *calls = sys.argv
 for words in calls:
     sys.argv = ["commit-owner", *words.split(), "-w", warehouse]
     try:
-        main()
+        run()
     except SystemExit as end:
         print(f"exit {end.code or 0}", file=sys.stderr)
 """
