@@ -312,7 +312,7 @@ def reads_the_first_batch_of_a_commit(self: ModelClient, path: Path) -> Actions:
     return original(self)._opened(path)[:1024]
 
 
-@beyond_method("_metadata", "PROFILE-CLIENT-02")
+@beyond_method("_metadata", "LOG-52")
 def the_description_is_dropped(self: ModelClient, newest: State, request: m.Transact) -> dict[str, Any]:
     """Changes a property, and writes only the members of the metadata that it knows."""
     body = original(self)._metadata(newest, request)
@@ -336,7 +336,7 @@ class WritesDataFilesLast(ModelClient):
         return answer
 
 
-@beyond_method("_catch_up", "PROFILE-CLIENT-02", "CM-READ-08")
+@beyond_method("_catch_up", "LOG-47", "PROFILE-CLIENT-02", "CM-READ-08")
 def resolves_the_name_before_each_proposal(self: ModelClient, client: str, transaction: Transaction) -> None:
     """Resolves the table's name again for each proposal: it commits to a new table what is about the old one."""
     transaction.table = self._resolve(client, transaction.request.table)

@@ -557,6 +557,14 @@ def compares_no_partitions(self: ModelClient, request: m.Transact, base: State, 
     return request.reads is not None
 
 
+@good_method("transact")
+def probes_before_it_transacts(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
+    """Requests a table's commits before a transaction, whose table it then resolves and reads."""
+    with suppress(Refused, Unsure):
+        self._ask(client, self._resolve(client, request.table))
+    return original(self).transact(client, request)
+
+
 @good_method("transact", "FREE-CLEANUP-02")
 def cleans_up_with_its_commit_of_managed_commits(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Deletes commits before the newest checkpoint of a managedCommit table when it has committed."""

@@ -869,7 +869,7 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
             for number in (version - 1, version)
         )
         if old != new:
-            yield Wrong(("PROFILE-CLIENT-02",), f"the metadata keeps {old}", f"it has {new}", version)
+            yield Wrong(("LOG-52",), f"the metadata keeps {old}", f"it has {new}", version)
         columns = [_columns(log, number) for number in (version - 1, version)]
         if columns[0] != columns[1]:
             yield Wrong(("PROFILE-CLIENT-02",), f"the columns are {columns[0]}", f"they are {columns[1]}", version)

@@ -1340,7 +1340,9 @@ class ClientDrive:
         if self.tables[slot] is table:
             self._replace(slot, table, step)
 
-    def _replace(self, slot: int, table: DrivenTable, step: steps.Again, versions: int = 1) -> None:
+    def _replace(
+        self, slot: int, table: DrivenTable, step: steps.Again, changes: Iterable[Change] = (Change.APPEND,)
+    ) -> None:  # fmt: skip
         drop(self.s, table.log.table)
         if step.empty:
             table.gone, table.dropped = True, True
@@ -1348,16 +1350,18 @@ class ClientDrive:
         self.clients += 1
         log = LogBuilder.create(self.s, table.log.name, in_history=f"{table.log.name}-{self.clients}")
         self.tables[slot] = DrivenTable(log=log, make=steps.Make(), words=[step], names=table.names)
-        for _ in range(versions):
-            self._commit(self.tables[slot], Change.APPEND)
+        for change in changes:
+            self._commit(self.tables[slot], change)
 
     def _replaced_during(self, slot: int, table: DrivenTable, step: steps.Again) -> None:
-        """While the client rewrites a file of the table, another one gets its name, with as many versions."""
+        """While the client rewrites a file of the table, another one gets its name, with as many versions. Its protocol
+        is not supported: a client that reads it before it proposes, as it may, commits nothing."""
         changes = self._changes(table, steps.Transact(removes=1, reads=1), table.log.latest)
         if table.make.columns is Columns.READERS_ONLY or not changes["removes"]:
             return
         changes["read_version"] = table.log.latest
-        happens = partial(self._quietly, self._replace, slot, table, step, table.log.latest)
+        versions = (*(Change.APPEND,) * (table.log.latest - 1), Change.UNKNOWN_WRITER)
+        happens = partial(self._quietly, self._replace, slot, table, step, versions)
         when = "before" if step.during == "commit" else "after"
         self.s.owner.on(KINDS.get(step.during or "", m.GetCommits), **{when: happens})
         request = m.Transact(table=self._reference(table.log), marker=self.s.attempt(), **changes)
@@ -1366,12 +1370,13 @@ class ClientDrive:
         finally:
             self._disarm()
         new = self.tables[slot]
-        if new is table:
-            self._sync(table)
-        elif isinstance(call.answer, m.Committed):
+        self._sync(new)
+        if new is not table and new.mine:
             wrong = Wrong(
-                ("PROFILE-CLIENT-02", "CM-READ-08"), "the table that it read was dropped: it commits nothing",
-                f"version {call.answer.version} of a new table with its name",
+                ("LOG-47", "PROFILE-CLIENT-02", "CM-READ-08"),
+                "the table that it read was dropped, and it does not support the new one: it commits nothing",
+                f"it committed to the new table with the same name, whose protocol requires {UNKNOWN_FEATURE}",
+                new.mine[0],
             )  # fmt: skip
             self._fail(new, wrong, call)
 

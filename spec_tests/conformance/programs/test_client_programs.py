@@ -13,8 +13,10 @@ from conformance.interface.results import CaseResult, Verdict
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, rows_of
 from conformance.models.reader import Refused, Resolved
+from conformance.mutants import all_mutants
 from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
+    Again,
     Backfill,
     By,
     Checkpoint,
@@ -249,6 +251,18 @@ def test_a_client_that_publishes_after_a_foreign_file_does_not_follow_advice(cli
     accused."""
     assert violated_by(client, NAMES[2], FOREIGN) == [("FIELD-05",)]
     assert violated_by(client, NAMES[2], FOREIGN, INLINE) == []
+
+
+@pytest.mark.parametrize("variant", [STAGED, INLINE, DIRECT])
+def test_only_a_client_that_did_not_read_the_new_table_commits_to_it(variant: Variant) -> None:
+    """The new table gets the name of the old one after the first `get_commits`, which may be a probe."""
+    words = [Land(), Transact(), Again(during="get_commits"), Read()]
+    bad, good = (
+        violated_by(all_mutants()[name].make, NAMES[1], words, variant)
+        for name in ("resolves-the-name-before-each-proposal", "probes-before-it-transacts")
+    )
+    assert "PROFILE-CLIENT-02" in bad[0]
+    assert good == []
 
 
 FREEDOMS = {
