@@ -268,7 +268,7 @@ class _Run:
         files = transaction.read_whole_table() if by_source else transaction.read_files(self._test)
         groups = data_files.groups(files)
         with contextlib.closing(data_files.side_by_side(groups, self._merged, workers=change.workers)) as results:
-            for _, done in results:
+            for done in results:
                 self._matched.append(done.matched)
                 self._metrics.update(done.metrics)
                 for add in done.rewritten:
@@ -323,7 +323,7 @@ class _Run:
         matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
         with contextlib.ExitStack() as opening:
             stored = [opening.enter_context(change.opened(add)) for add in group]
-            files = [change.read(one, used) for one in stored]
+            files = change.read(stored, used)
             known = pa.concat_tables(files).combine_chunks()
             pairs = self._pairs(known)
             done = _Merged(matched=pairs.column("source").combine_chunks())

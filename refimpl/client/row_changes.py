@@ -103,19 +103,21 @@ class RowChange:
         """See `data_files.opened`."""
         return data_files.opened(self._layout, add)
 
-    def read(self, stored: StoredRows, columns: Collection[str]) -> pa.Table:
-        """The named columns of one file's rows."""
+    def read(self, files: Sequence[StoredRows], columns: Collection[str]) -> list[pa.Table]:
+        """The named columns of each file's rows. Raises the errors of `data_files.read_together`."""
         schema = self.snapshot.schema
         fields = tuple(column for column in schema.fields if column.name in columns)
-        return stored.read(Struct(fields=fields or schema.fields[:1]))  # no column: no row count
+        return data_files.read_together(files, Struct(fields=fields or schema.fields[:1]))  # no column: no row count
 
-    def read_all(self, files: Iterable[StoredRows], known: pa.Table | None = None) -> pa.Table:
+    def read_all(self, files: Sequence[StoredRows], known: pa.Table | None = None) -> pa.Table:
         """The rows of several files: all columns, including those that keep row ids. `known`: some columns of these
-        rows, which are not read again."""
+        rows, which are not read again. Raises the errors of `data_files.read_together`."""
         columns = {} if known is None else dict(zip(known.column_names, known.columns, strict=True))
         missing = Struct(fields=tuple(column for column in self.snapshot.schema.fields if column.name not in columns))
         if missing.fields or self.hidden:
-            rest = pa.concat_tables(stored.read(missing, self.hidden) for stored in files).combine_chunks()
+            held = 0 if known is None else known.nbytes
+            parts = data_files.read_together(files, missing, self.hidden, held=held)
+            rest = pa.concat_tables(parts).combine_chunks()
             columns |= zip(rest.column_names, rest.columns, strict=True)
         return pa.table([columns[name] for name in self._columns.names], self._columns)
 
@@ -306,13 +308,13 @@ def _rewritten(
             stored = [opening.enter_context(change.opened(add)) for add in group]
             if condition is None:
                 return done(group, change.read_all(stored), None)
-            parts = [change.read(one, named) for one in stored]
+            parts = change.read(stored, named)
             known = pa.concat_tables(parts).combine_chunks()
             matches = expression.matching(known, condition)
             chosen, inside = touched(parts, matches)
             if not any(chosen):
                 return (), (), 0, 0
-            rows = change.read_all(itertools.compress(stored, chosen), known.filter(inside))
+            rows = change.read_all(list(itertools.compress(stored, chosen)), known.filter(inside))
         return done(list(itertools.compress(group, chosen)), rows, matches.filter(inside))
 
     def done(
@@ -322,7 +324,7 @@ def _rewritten(
         return files, changes, changed, rows.num_rows - changed
 
     with contextlib.closing(data_files.side_by_side(data_files.groups(files), act, workers=workers)) as results:
-        for _, (removed, changes, changed, copied) in results:
+        for removed, changes, changed, copied in results:
             for add in removed:
                 change.remove(add)
             for change_type, rows in changes:

@@ -79,6 +79,8 @@ GROUP_FILES: Final = 64
 """Maximum number of small files that are rewritten as one; all of them are open at the same time."""
 TOGETHER_ROWS: Final = 65_536
 """Maximum number of rows of these files together."""
+TOGETHER_BYTES: Final = 64 * 1024 * 1024
+"""Maximum number of bytes of these rows in memory, which is known only when they are read."""
 _EXTENSIONS: Final = {
     "none": ".parquet", "snappy": ".snappy.parquet", "gzip": ".gz.parquet", "brotli": ".br.parquet",
     "zstd": ".zstd.parquet", "lz4": ".lz4raw.parquet",
@@ -384,7 +386,7 @@ def file_action(status: FileStatus | None, relative: str, values: dict[str, str 
 def groups(files: Iterable[Add]) -> list[list[Add]]:
     """The files in the groups that are rewritten together: small files with at most `TOGETHER_ROWS` rows.
 
-    Neighbours were written one after the other, in one folder, so that the new files keep narrow ranges of values.
+    They are in the order of their folders, then of their times, so that the new files keep narrow ranges of values.
     There are a few groups at least, whose files threads can rewrite side by side.
     """
     ordered = sorted(files, key=lambda add: (add.path.rpartition("/")[0], add.modification_time, add.path))
@@ -408,32 +410,38 @@ def _rows_share(add: Add) -> float:
 
 def side_by_side(
     groups: Iterable[Sequence[Add]], act: Callable[[Sequence[Add]], Result], *, workers: int = CONCURRENT
-) -> Generator[tuple[Sequence[Add], Result], None, None]:
-    """Groups of files with the results of `act`, in their order. Threads call `act` for the next groups meanwhile:
-    Arrow decodes and encodes without the lock of the interpreter.
+) -> Generator[Result, None, None]:
+    """The results of `act` for groups of files, in their order. Threads call `act` for the next groups meanwhile: Arrow
+    decodes and encodes without the lock of the interpreter. After `GroupTooLargeError`, each file becomes a group.
 
     Memory: `CONCURRENT_BYTES`. Close the iterator (`contextlib.closing`) before undoing what `act` does: after that,
     and after an error of `act`, it is not running for any group.
     """
+
+    def results(group: Sequence[Add]) -> Iterable[Result]:
+        try:
+            return (act(group),)
+        except GroupTooLargeError:
+            return side_by_side([[add] for add in group], act, workers=workers)  # runs when it is iterated
+
     groups = list(groups)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else CONCURRENT
-    workers = min(workers, cores, len(groups))
-    if workers < 2:
-        yield from ((group, act(group)) for group in groups)
+    at_once = min(workers, cores, len(groups))
+    if at_once < 2:
+        for group in groups:
+            yield from results(group)
         return
-    pending: deque[tuple[Sequence[Add], Future[Result]]] = deque()
-    threads = ThreadPoolExecutor(workers)
+    pending: deque[tuple[Sequence[Add], Future[Iterable[Result]]]] = deque()
+    threads = ThreadPoolExecutor(at_once)
     try:
         for group in groups:
-            while len(pending) > workers or (
+            while len(pending) > at_once or (
                 pending and sum(map(_bytes, (group, *(waiting for waiting, _ in pending)))) > CONCURRENT_BYTES
             ):
-                first, result = pending.popleft()
-                yield first, result.result()
-            pending.append((group, threads.submit(act, group)))
+                yield from pending.popleft()[1].result()
+            pending.append((group, threads.submit(results, group)))
         while pending:
-            first, result = pending.popleft()
-            yield first, result.result()
+            yield from pending.popleft()[1].result()
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -574,9 +582,8 @@ def read_rows(
                 part = part.filter(expression.matching(part, condition))
             yield part.select(wanted.names)
 
-    alone = [[add] for add in matching]
-    done = side_by_side(alone, lambda group: list(kept(*group))) if ahead else ((one, kept(*one)) for one in alone)
-    batches = (batch for _, parts in done for part in parts for batch in part.to_batches())
+    done = side_by_side([[add] for add in matching], lambda group: list(kept(*group))) if ahead else map(kept, matching)
+    batches = (batch for parts in done for part in parts for batch in part.to_batches())
     return pa.RecordBatchReader.from_batches(to_arrow(wanted), batches)
 
 
@@ -737,6 +744,26 @@ class StoredRows:
                 first += count
             if first != total:  # a page's header states fewer values
                 raise _damaged(path, f"it has {total} rows, but only {first} can be read")
+
+
+class GroupTooLargeError(Exception):
+    """Several files have more than `TOGETHER_BYTES` of rows."""
+
+
+def read_together(
+    files: Sequence[StoredRows], needed: Struct, hidden: Sequence[Field] = (), *, held: int = 0
+) -> list[pa.Table]:
+    """The rows of each file. `held`: bytes of their other columns, which are in memory.
+
+    Raises the errors of `read_file`, and `GroupTooLargeError` as soon as several files exceed the limit.
+    """
+    parts: list[pa.Table] = []
+    for stored in files:
+        parts.append(stored.read(needed, hidden))
+        held += parts[-1].nbytes
+        if held > TOGETHER_BYTES and len(files) > 1:
+            raise GroupTooLargeError
+    return parts
 
 
 @contextlib.contextmanager

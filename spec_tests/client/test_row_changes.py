@@ -5,6 +5,7 @@ import decimal
 import errno
 import itertools
 import math
+import os
 import random
 import resource
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Cdc
 from refimpl.protocol.errors import ConcurrentModificationError, CorruptDataError, CorruptionError, InvalidRequestError
+from refimpl.rows import data_files
 from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.expression import condition, matching
 from refimpl.schema.schema import Field, Struct
@@ -393,6 +395,51 @@ def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None
     changed = [(first + 4, 9, "x") for first in range(0, 320, 20)] if change != "delete" else []
     assert [row for row in contents(table) if row[1] == 9 or row[2] == "x"] == changed
     assert len(contents(table)) == 80 + len(changed)
+
+
+@pytest.mark.parametrize("wide", ["name", "key"])
+@pytest.mark.parametrize("change", ["delete", "update", "update of all", "merge", "merge by source"])
+def test_files_that_are_large_only_in_memory_are_rewritten_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, wide: str
+) -> None:
+    """Each file has 1 MiB of one repeated text, in a column that is read first or last. One group has 4 files."""
+    monkeypatch.setattr(data_files, "TOGETHER_BYTES", 2 * 2**20)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    table = create_filesystem_table(
+        tmp_path / "t", Environment(), pa.schema({"id": pa.int64(), "n": pa.int64(), wide: pa.string()})
+    )
+    text = "w" * 2**18
+    for first in range(0, 64, 4):
+        table.append(pa.table({"id": range(first, first + 4), "n": range(4), wide: [text] * 4}))
+    files, before, most = set(table.snapshot().files), pa.total_allocated_bytes(), 0
+    plain = StoredRows.read
+
+    def measured(stored: StoredRows, needed: Struct, hidden: Sequence[Field] = ()) -> pa.Table:
+        nonlocal most
+        rows = plain(stored, needed, hidden)
+        most = max(most, pa.total_allocated_bytes() - before)
+        return rows
+
+    monkeypatch.setattr(StoredRows, "read", measured)
+    read_first = "" if wide == "name" else " AND target.key LIKE 'w%'"
+    where = f"n = 1{read_first.replace('target.', '')}"
+    merge = table.merge(pa.table({"id": range(1, 64, 4)}), KEY + read_first).when_matched_update({"n": 9})
+    if change == "merge by source":
+        merge.when_not_matched_by_source_delete("target.n = 3")
+    if change.startswith("merge"):
+        merge.execute()
+    elif change == "delete":
+        table.delete(where)
+    else:
+        table.update({"n": 9}, where if change == "update" else None)
+    monkeypatch.setattr(StoredRows, "read", plain)
+    changed = table.snapshot()
+    assert (len(files - set(changed.files)), len(set(changed.files) - files)) == (16, 16)
+    rows_now = changed.to_arrow().sort_by("id")
+    values = {"delete": [0, 2, 3], "update of all": [9] * 4, "merge by source": [0, 9, 2]}.get(change, [0, 9, 2, 3])
+    assert rows_now["n"].to_pylist() == values * 16
+    assert pc.all(pc.equal(rows_now[wide], text)).as_py()
+    assert most < 3.5 * 2**20, "the limit and one file"
 
 
 def test_changes_of_many_files_equal_those_of_one(tmp_path: Path) -> None:
