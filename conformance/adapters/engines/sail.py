@@ -153,5 +153,5 @@ def files_in(plan: str) -> list[str] | None:
     scanned = _FILES.search(plan)
     if scanned is None:
         return [] if "EmptyExec" in plan else None
-    listed = re.split(r", |\], \[", scanned[1])
+    listed = [name for name in re.split(r", |\], \[", scanned[1]) if name]
     return None if any("..." in name for name in listed) else listed
