@@ -322,7 +322,7 @@ merge sales rows.csv --on 'target.id = source.id' => parquet
 merge sales rows.parquet --on 'target.id = source.id' --matched drop => update, delete
 merge sales empty.parquet --on 'target.id = source.id' => expected a Parquet file
 merge sales missing.parquet --on 'target.id = source.id' => missing.parquet
-changes sales => --from N
+changes sales => --from
 changes sales --from 9 => version 9
 ingest sales => missing argument
 ingest sales rows.csv --delimiter :: => '::'
