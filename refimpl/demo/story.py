@@ -125,13 +125,9 @@ def run(display: Display, wanted: Path | None) -> Result:
         raise InvalidRequestError(f"{wanted} is not an empty folder; the demo needs a new or an empty one")
     with tempfile.TemporaryDirectory(prefix="commit-owner-demo-", ignore_cleanup_errors=True) as scratch:
         flights = Flights.load(Path(scratch))
-        directory, rows = (
-            Path(scratch) / "warehouse" if wanted is None else wanted.absolute(),
-            sum(flights.rows.values()),
-        )
-        display.line(
-            f"input: the flights that left New York City in 2013, {rows:,} rows in {len(flights.files)} months"
-        )
+        directory = Path(scratch) / "warehouse" if wanted is None else wanted.absolute()
+        rows, months = sum(flights.rows.values()), len(flights.files)
+        display.line(f"input: the flights that left New York City in 2013, {rows:,} rows in {months} months")
         display.line(f"warehouse: {directory}")
         with refimpl.open(directory, create=True) as warehouse, WorkerPool() as pool:
             stage = Stage(pool=pool, warehouse=warehouse, flights=flights, display=display)
