@@ -1,4 +1,4 @@
-"""The command `simulate`: every schedule, crash and power cut of the reference."""
+"""The command `simulate`: every schedule and power cut of the reference."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
-    from conformance.simulation import crash, groups, power, traces
+    from conformance.simulation import groups, power, traces
     from conformance.simulation.host import Host
     from conformance.simulation.operations import Operation
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 """Of progress."""
 _EPILOG: Final = (
-    examples(
-        "simulate explore two-writers --workers 2",
-        "simulate crash commit/catalogManaged",
-        "simulate power commit --failing-syncs 1",
-    )
+    examples("simulate explore two-writers --workers 2", "simulate power commit --failing-syncs 1")
     + "\n\nExit codes: 0 no violation · 1 violation · 2 usage error · 3 a scope was not finished"
 )
 
@@ -42,7 +38,7 @@ ScopesArgument = Annotated[
     argument(
         "SCOPE",
         "only scopes whose name begins with this text, such as `two-writers` (explore), `commit/catalogManaged` "
-        "(crash, power) or `catalogManaged` (groups)",
+        "(power) or `catalogManaged` (groups)",
         show_default=False,
     ),
 ]
@@ -53,11 +49,10 @@ SeedOption = Annotated[int, option("--seed N", "seed of the random choices")]
 def register(application: typer.Typer) -> None:
     commands = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     application.add_typer(commands, name="simulate", epilog=_EPILOG, help=(
-        "Simulate the reference: every interleaving of its effects, every crash, every power cut."
+        "Simulate the reference: every interleaving of its effects, every power cut and lost answer of the disk."
     ))  # fmt: skip
     for command, example in (
         (explore, "simulate explore two-writers --workers 2"),
-        (crash_, "simulate crash commit/catalogManaged --mode answer-lost"),
         (power_, "simulate power commit/catalogManaged/inline --failing-syncs 1"),
         (groups_, "simulate groups catalogManaged/inline"),
         (replay, "simulate replay trace.json"),
@@ -122,51 +117,6 @@ def _show_explored(result: traces.Explored) -> None:
         show(f"    {line}")
 
 
-def crash_(
-    scopes: ScopesArgument = None,
-    mode: Annotated[
-        list[str] | None, option("--mode MODE", "only `before`, `after`, `answer-lost` or `delayed` (repeatable)")
-    ] = None,
-    workers: WorkersOption = 1,
-    json: JsonOption = False,
-) -> None:
-    """Interrupt every effect of every operation in four ways."""
-    from conformance.simulation.crash import Mode
-
-    unknown = set(mode or ()) - {member.value for member in Mode}
-    if unknown:
-        raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
-    modes = tuple(Mode(value) for value in mode or Mode)
-    started, chosen = time.perf_counter(), _operations(scopes)
-    shown = None if json else partial(_show_crashed, modes=modes)
-    results = _collected(partial(_crashed, modes), chosen, workers, shown)
-    effects, runs = sum(result.effects for result in results), sum(result.runs for result in results)
-    summary = (
-        f"{counted(len(results), 'operation')}, {counted(effects, 'effect')}, {counted(len(modes), 'mode')}, "
-        f"{counted(runs, 'interruption')}, {sum(result.states for result in results):,} distinct states"
-    )
-    _finish(results, summary, started, json={} if json else None)
-
-
-def _crashed(modes: tuple[crash.Mode, ...], name: str) -> crash.Result:
-    from conformance.simulation.crash import explore
-
-    with _host(_operation(name)) as host:
-        return explore(host, _operation(name), modes)
-
-
-def _show_crashed(result: crash.Result, modes: Sequence[crash.Mode]) -> None:
-    by_mode = "  ".join(f"{result.interrupted[mode]:>4} {mode.value}" for mode in modes)
-    show(
-        f"{result.scope:<32} {result.effects:>4} effects:  {by_mode};  {result.states:>5,} states  "
-        f"{result.judged:>5,} judged  {counted(len(result.violations), 'violation')}"
-    )
-    for violation in result.violations:
-        show(f"  {violation.requirement}: {violation.problem}\n  {violation}; requests and answers before:")
-        for line in violation.exchanges:
-            show(f"    {line}")
-
-
 def power_(
     scopes: ScopesArgument = None,
     thorough: Annotated[
@@ -185,12 +135,14 @@ def power_(
     workers: WorkersOption = 1,
     json: JsonOption = False,
 ) -> None:
-    """Cut the power at every effect of every operation, and restart from each possible disk state."""
+    """Cut the power at every effect of every operation, and restart from each possible disk state.
+
+    Also lose each answer of the disk, and kill the process after it."""
     from conformance.simulation.power import Budget
 
-    budget = Budget(states=8)
+    budget = Budget(states=8, lost_answers=True)
     if thorough:
-        budget = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
+        budget = Budget(states=3000, lost_answers=True, deaths=True, states_in_recovery=2, failing_syncs=True)
     if failing_syncs is not None:
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
     started, chosen = time.perf_counter(), _operations(scopes)

@@ -121,10 +121,6 @@ class Examination:
         """A new number for each start."""
         return next(self._starts)
 
-    def expect(self, own: str, version: int, content: str) -> None:
-        """Add an attempt that may land, beside the attempts of the run."""
-        self._truth[own] = version, content
-
     def __call__(self, left: Tree | Disk, exchanges: Sequence[Exchange], answers: int) -> Flaw | None:
         """Start the subject on this disk and judge it: the flaw, or None. `left`: the disk after a power cut, or a disk
         without one. `answers`: the `answers_hash` of the exchanges."""

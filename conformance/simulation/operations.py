@@ -5,6 +5,8 @@ An operation has a setup, which is completely durable when the faults begin, and
 every run.
 """
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +18,7 @@ from conformance.interface.log_names import commit_file
 from conformance.interface.messages import name_of
 from conformance.models import proposals
 from conformance.simulation.disk import Disk
-from conformance.simulation.effects import Effect, Moment
+from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.host import Ask, Host, Process
 
 Expected = TypeVar("Expected", bound=m.Answer)
@@ -64,13 +66,6 @@ def _with_answer(exchange: Exchange, number: int, answer: m.Answer) -> Exchange:
     return replace(exchange, meanwhile=(inner, *exchange.meanwhile[1:]))
 
 
-def with_others(exchange: Exchange, others: Sequence[Exchange]) -> Exchange:
-    """The exchange, with requests of other clients that were sent while it and its concurrent requests stalled."""
-    if exchange.meanwhile:
-        return replace(exchange, meanwhile=(with_others(exchange.meanwhile[0], others),))
-    return replace(exchange, meanwhile=tuple(others))
-
-
 def asking(single: Ask, process: Process, exchanges: list[Exchange]) -> Asking:
     """An `Asking`: `single` sends and records a single request; requests that the process gets together are recorded in
     `exchanges`."""
@@ -102,6 +97,11 @@ def answers_hash(exchanges: Sequence[Exchange]) -> int:
 
 
 # Recorded runs
+
+NO_DISK: Final = frozenset(
+    {Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY, Kind.ACQUIRE, Kind.RELEASE, Kind.CLOCK, Kind.PAUSE}
+)
+"""Effects without an answer of the disk. The database's effects on its files happen within a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,11 @@ class Recorder(DiskRun):
         self.syncs = 0
         """The number of syncs in the script."""
         self.records = True
+        self.lost_answer: int | None = None
+        """The number of an effect that happens, and after which the process gets an I/O error."""
+        self.losses: dict[int, str] = {}
+        """The effects whose answer can be lost, by their numbers."""
+        self._begun: dict[tuple[Kind, str], int] = {}
         self._last: object = None
 
     def end(self) -> None:
@@ -167,23 +172,33 @@ class Recorder(DiskRun):
     def _see(self, effect: Effect) -> None:
         if not self.records:
             return
-        self.effects += effect.moment is Moment.BEFORE
+        if effect.moment is Moment.BEFORE:
+            self.effects += 1
+            self._begun[effect.kind, effect.target] = self.effects
         unanswered = sum(exchange.answer is None for exchange in in_order_of_answers(self.exchanges))
         now = self.disk.revision, len(self.exchanges), unanswered
         if now != self._last:
             self._last = now
             self._cut(effect)
+        if effect.moment is Moment.AFTER and effect.kind not in NO_DISK:
+            number = self._begun[effect.kind, effect.target]
+            self.losses[number] = f"{effect.kind.value} {effect.target}"
+            if number == self.lost_answer:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def recorded(
-    host: Host, operation: "Operation", *, failing_sync: int | None = None, elsewhere: bool = False
+    host: Host, operation: "Operation", *, failing_sync: int | None = None, elsewhere: bool = False,
+    lost_answer: int | None = None,
 ) -> Recorder:  # fmt: skip
     """Run the setup, sync all changes, then record the script. Without a setup, record the first start too.
 
     `failing_sync`: the number of the sync in the script that fails. The script continues as far as possible, then the
-    failed request is sent once more; `elsewhere`: to another process.
+    failed request is sent once more; `elsewhere`: to another process. `lost_answer`: the number of the effect that
+    happens, but whose process gets an I/O error; then the script goes on in the same way.
     """
     run = Recorder(Disk())
+    run.lost_answer = lost_answer
     run.records = operation.setup is None
     ask = run.start(host, 1)
     if operation.setup is not None:
@@ -196,8 +211,9 @@ def recorded(
     try:
         operation.script(operation, ask)
     except UnexpectedAnswerError:
-        if failing_sync is None:
+        if failing_sync is None and lost_answer is None:
             raise
+        run.end()
         request = run.exchanges[-1].request
         if not elsewhere:
             ask(request)

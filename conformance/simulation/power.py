@@ -1,4 +1,5 @@
 """Cuts the power at every effect of every operation, starts the subject normally, and judges it by the `examination`.
+Some of the disks that a cut may leave hold all unsynced changes, as after the death of the process alone.
 
 An operation runs once, and the exploration records the disk and the answers so far at every effect. At each of these
 moments it cuts the power, and starts the owner from every disk that the cut may leave (`disk.PowerCut`), within the
@@ -62,6 +63,9 @@ class Budget:
     deaths: bool = False
     """Whether the process also dies at every effect without a power cut, and restarts, and the power is cut at every
     effect of that recovery."""
+    lost_answers: bool = False
+    """Whether each effect on the disk happens, in a run of its own, but its process gets an I/O error. The failed
+    request is sent once more, and then the process dies."""
     states_in_recovery: int = 1
     failing_syncs: bool = False
     """Whether each sync of the script fails, in a run of its own, and in another one in which another process gets the
@@ -82,6 +86,12 @@ def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, prog
             exploration.cut(cut, budget.states)
         for cut in run.cuts if budget.deaths else ():
             exploration.interrupted(cut, f"the process died {cut}")
+        losses = run.losses if budget.lost_answers and operation.setup is not None else {}
+        for number, what in losses.items():
+            lost = recorded(host, operation, lost_answer=number)
+            for cut in lost.cuts:
+                if cut.exchanges[-1].answer is not None:
+                    exploration.death(cut, f"the answer of effect {number}, {what}, was lost, and the process died")
         if budget.failing_syncs and operation.setup is not None:
             for sync in range(1, run.syncs + 1):
                 cuts = recorded(host, operation, failing_sync=sync).cuts
@@ -139,6 +149,15 @@ class _Exploration:
 
                 _, lost = power.least_lost(tree, shows)
                 raise FoundError(replace(self._violation(flaw, cut, after), lost=lost))
+
+    def death(self, cut: Cut, after: str) -> None:
+        """Let the process die, and start the subject on the disk as it is."""
+        answers = answers_hash(cut.exchanges)
+        state = cut.disk.fingerprint(), answers
+        if state not in self._seen:
+            self._seen.add(state)
+            if flaw := self._examine(cut.disk, cut.exchanges, answers):
+                raise FoundError(self._violation(flaw, cut, after))
 
     def die_after(self, cuts: Sequence[Cut], after: str) -> None:
         """Let the process die at some of these moments. In every second recovery a sync fails too."""

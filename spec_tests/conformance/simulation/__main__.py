@@ -16,10 +16,10 @@ from typing import Final
 from conformance.command.output import show, show_json
 from conformance.interface.results import counted
 from spec_tests.conformance.simulation.hunting import Hunt, Mutant
-from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
+from spec_tests.conformance.simulation.interruption_mutants import POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULE_MUTANTS, *CRASH_MUTANTS, *POWER_MUTANTS)
+MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULE_MUTANTS, *POWER_MUTANTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,14 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m spec_tests.conformance.simulation", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("id", nargs="*", help="ids of mutants, or families: schedule, crash, power")
+    parser.add_argument("id", nargs="*", help="ids of mutants, or families: schedule, power")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args(arguments)
     wanted = set(options.id)
     chosen = [mutant for mutant in MUTANTS if not wanted or wanted & {mutant.id, mutant.family}]
     if wanted - {mutant.id for mutant in chosen} - {mutant.family for mutant in chosen}:
         known = ", ".join(mutant.id for mutant in MUTANTS)
-        print(f"unknown mutant; expected schedule, crash, power, {known}", file=sys.stderr)
+        print(f"unknown mutant; expected schedule, power, {known}", file=sys.stderr)
         return 2
     results, started = [], time.perf_counter()
     for mutant in chosen:

@@ -1,4 +1,4 @@
-"""Known-bad variants of the reference that only a schedule, an interrupted effect or a power cut exposes.
+"""Known-bad variants of the reference that only a schedule or an interruption exposes.
 
 A mutant names the scope that finds it and the requirement that it violates. It is killed if the quick budget finds a
 violation of that requirement. The counterexample is minimal. In a schedule, no client, request or switch can be left
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from unittest import mock
 
-from conformance.simulation import crash, power, traces
+from conformance.simulation import power, traces
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations
@@ -120,28 +120,8 @@ def _turns(trace: traces.Trace) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrashMutant(_Mutant):
-    """A bad owner that only an interrupted operation exposes."""
-
-    family = "crash"
-
-    def hunt(self) -> Hunt:
-        with self.host() as host:
-            result = crash.explore(host, operation_named(self.scope))
-        if not result.violations:
-            return Hunt(found=None, tried=result.runs)
-        (bad,) = result.violations
-        return Hunt(
-            found=bad.requirement,
-            tried=result.runs,
-            size=f"1 interruption, {len(bad.exchanges)} requests",
-            counterexample=(str(bad), *bad.exchanges, bad.problem),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PowerMutant(_Mutant):
-    """A bad owner that only a power cut exposes."""
+    """A bad owner that only a power cut, a death or a lost answer of the disk exposes."""
 
     make_files: type[SimulatedFiles] = SimulatedFiles
     connection: Callable[[Any, Callable[[], Disk]], Any] = lambda database, _disk: database
@@ -149,6 +129,8 @@ class PowerMutant(_Mutant):
     checkpointing: bool = False
     deaths: bool = False
     """Whether a process must die before the cut."""
+    lost_answers: bool = False
+    """Whether an answer of the disk must be lost before the death."""
     failing_syncs: bool = False
     """Whether a sync must fail before the cut, or before the death."""
     family = "power"
@@ -179,12 +161,13 @@ class PowerMutant(_Mutant):
         return power.Budget(
             states=1 if self.deaths or self.failing_syncs else DISKS,
             deaths=self.deaths and not both,
+            lost_answers=self.lost_answers,
             failing_syncs=self.failing_syncs,
             deaths_after_failing=DEATHS if both else 0,
         )
 
 
-Mutant = ScheduleMutant | CrashMutant | PowerMutant
+Mutant = ScheduleMutant | PowerMutant
 M = TypeVar("M", bound=_Mutant)
 T = TypeVar("T")
 

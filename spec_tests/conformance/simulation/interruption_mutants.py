@@ -24,12 +24,10 @@ from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.served.group import GroupCommit, Waiting
 from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
-from spec_tests.conformance.simulation.hunting import CrashMutant, PowerMutant, Wrapped, recorded
+from spec_tests.conformance.simulation.hunting import PowerMutant, Wrapped, recorded
 from spec_tests.conformance.simulation.schedule_mutants import recorded_before_it_is_visible
 
-CRASH_MUTANTS: Final[list[CrashMutant]] = []
 POWER_MUTANTS: Final[list[PowerMutant]] = []
-crash = partial(recorded, CRASH_MUTANTS, CrashMutant)
 power = partial(recorded, POWER_MUTANTS, PowerMutant)
 
 
@@ -178,7 +176,7 @@ class GroupAnsweredBeforeItsSync(_OnDisk):
             return self.wrapped.execute(statement, *values)
 
 
-@crash("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together")
+@power("patch", "group/catalogManaged/inline", "PROFILE-DURABLE-01", GroupCommit, "_decide_together", lost_answers=True)
 def group_acknowledged_although_rolled_back(owner: GroupCommit, group: Sequence[Waiting]) -> list[Decision | None]:
     """The error of one member rolls the group back, but members decided before it are acknowledged."""
     decided: list[Decision | None] = []
@@ -224,24 +222,24 @@ def recovered_log_synced_again(_log: WriteAheadLog, _frames: Any) -> None:
 # Mutants that only an interrupted effect exposes: they are correct while no process dies
 
 
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Writer, "add_promise")
+@power("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Writer, "add_promise")
 def publish_without_promise(*_: Any) -> None:
     """A direct commit is linked first and recorded afterwards, without a promise."""
 
 
-@crash("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "complete")
+@power("patch", "commit/managedCommit/direct", "PROFILE-OUTCOME-01", Tables, "complete")
 def promise_always_forgotten(tables: Tables, writer: Writer, table: TableRecord, promise: Promise) -> None:
     """Recovery forgets every promise, whether or not its file is visible."""
     tables.forget(writer, table, promise)
 
 
-@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "link_again")
+@power("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "link_again")
 def promise_always_believed(_tables: Tables, _table: TableRecord, _promise: Promise) -> bool:
     """Recovery assumes that every promise was kept, and links nothing."""
     return True
 
 
-@crash("patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01")
+@power("patch", "commit/catalogManaged/inline", "PROFILE-DURABLE-01", lost_answers=True)
 def error_of_a_commit_believed() -> AbstractContextManager[Any]:
     """A transaction whose commit failed is reported as not committed."""
     ordinary = WatchedLedger.commit
@@ -255,7 +253,7 @@ def error_of_a_commit_believed() -> AbstractContextManager[Any]:
     return mock.patch.object(WatchedLedger, "commit", commit)
 
 
-@crash("patch", "create/catalogManaged/staged", "PROFILE-DURABLE-01")
+@power("patch", "create/catalogManaged/staged", "PROFILE-DURABLE-01", lost_answers=True)
 def description_decides() -> AbstractContextManager[Any]:
     """A creation that landed is reported as failed if the table cannot be described."""
 
@@ -266,7 +264,7 @@ def description_decides() -> AbstractContextManager[Any]:
     return mock.patch.object(lifecycle, "OutcomeUnknown", Believes)
 
 
-@crash("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "keep")
+@power("patch", "commit/catalogManaged/direct", "PROFILE-DURABLE-01", Tables, "keep")
 def direct_recorded_first(*kept: Any) -> RatifiedCommit | None:
     """A direct commit is recorded as published, and then linked."""
     return recorded_before_it_is_visible(*kept)

@@ -64,22 +64,14 @@ def test_a_violation_is_written_to_a_file_and_replayed(
 
 
 @pytest.mark.parametrize(
-    ("command", "bad", "requirement"),
-    [("crash", "direct-recorded-first", "PROFILE-DURABLE-01"), ("power", "linked-before-synced", "MC-BACKFILL-01")],
+    ("bad", "requirement"),
+    [("direct-recorded-first", "PROFILE-DURABLE-01"), ("linked-before-synced", "MC-BACKFILL-01")],
 )
 def test_a_violation_is_printed(
-    command: str, bad: str, requirement: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    bad: str, requirement: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert simulate(command, plant(monkeypatch, bad)) == 1
+    assert simulate("power", plant(monkeypatch, bad)) == 1
     assert requirement in capsys.readouterr().out
-
-
-def test_crash_prints_the_explored_space(capsys: pytest.CaptureFixture[str]) -> None:
-    (scope,) = printed(capsys, "crash", "read/catalogManaged")["scopes"]
-    assert set(scope["interrupted"]) == {"before", "after", "answer-lost", "delayed"}
-    assert simulate("crash", "read/catalogManaged", "--mode", "before", "--mode", "after") == 0
-    assert f"{scope['effects']} effects, 2 modes, {2 * scope['effects']} interruptions" in capsys.readouterr().out
-    assert simulate("crash", "--mode", "never") == 2
 
 
 def test_power_prints_the_same_for_the_same_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +82,7 @@ def test_power_prints_the_same_for_the_same_seed(capsys: pytest.CaptureFixture[s
     assert printed(capsys, "power", "resolve/managedCommit", "--seed", "3") == first
 
 
-@pytest.mark.parametrize("command", ["explore", "crash", "power"])
+@pytest.mark.parametrize("command", ["explore", "power"])
 def test_an_unknown_scope_is_a_usage_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(command, "no-such-scope") == 2
     first = "two-writers" if command == "explore" else "first-start"
