@@ -214,8 +214,9 @@ class Reading(NamedTuple):
     asked: bool
     """Whether the reader asked the owner."""
     may_refuse: bool
-    """Whether the owner did not answer a request of the reader, the table has a feature that it need not know, or a
-    version by whose time it reads has no commit any more that shows its time."""
+    """Whether the owner did not answer a request of the reader, the table has a feature that it need not know, a
+    version by whose time it reads has no commit any more that shows its time, or a cleanup deleted the commit of the
+    requested version: an old checkpoint may still have its state, but the version has left the table's history."""
     harmed: bool = False
     """Whether a commit that no reader has read before is missing or cannot be read."""
     modified: Mapping[int, int] = MappingProxyType({})

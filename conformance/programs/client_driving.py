@@ -734,6 +734,7 @@ class ClientDrive:
         freedoms, stakes = self._armed(table)
         before, published = log.latest, log.published
         readable = self._readable(table, compacted=bool(harmed))
+        present = self._present(table, log_files.listing_of(sorted(log.folder.iterdir())))
         client, since = self._client(fresh=step.fresh or bool(harmed)), len(self.s.owner.exchanges)
 
         def act() -> Exchange:
@@ -754,6 +755,7 @@ class ClientDrive:
         asked = self.s.owner.exchanges[since:]
         lost = self._is_silent(call) or any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
         timeless = request.timestamp is not None and self._lacks_times(table)
+        cleaned = request.version is not None and request.version not in present
         reading = oracle.Reading(
             request=request, log=log.actions, before=before, published=published,
             published_after=log.published, returned=newest_returned(self.s, since),
@@ -762,7 +764,8 @@ class ClientDrive:
             asked=bool(asked) or copied,  # a wrong copy may hide that the table has a catalog
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
-                lost or timeless or bool(harmed) or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
+                lost or timeless or cleaned or bool(harmed)
+                or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
                 or table.make.columns is not Columns.PLAIN
             ),
             modified=table.modified, names=self.s.renamed,

@@ -12,7 +12,7 @@ from conformance.interface.log_names import LOG
 from conformance.interface.results import CaseResult, Verdict
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, rows_of
-from conformance.models.reader import Refused, Resolved
+from conformance.models.reader import Refused, Resolved, State
 from conformance.mutants import all_mutants
 from conformance.programs.cases import run_case
 from conformance.programs.client_steps import (
@@ -20,6 +20,7 @@ from conformance.programs.client_steps import (
     Backfill,
     By,
     Checkpoint,
+    Clean,
     ClientProgram,
     Form,
     Free,
@@ -142,6 +143,15 @@ class RefusesDamagedCheckpoints(ModelClient):
         return super()._list(table)
 
 
+class RefusesCleanedVersions(ModelClient):
+    """Refuses to read a version whose commit a cleanup deleted, even if an old checkpoint still has its state."""
+
+    def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
+        if version is not None and version < min(self._list(table).commits):
+            raise Refused(f"the oldest version is {min(self._list(table).commits)}")
+        return super()._read(client, table, version, timestamp)
+
+
 class TakesAnyFile(ModelClient):
     """Takes each file with the name of a version for the published commit."""
 
@@ -225,6 +235,13 @@ def test_a_reader_that_refuses_only_damaged_files_does_not_follow_the_advice_abo
 def test_a_damaged_file_excuses_no_other_refusal(reader: type[ModelClient], words: list[Step]) -> None:
     [violated] = violated_by(reader, NAMES[0], words)
     assert "CM-READ-05" in violated
+
+
+def test_no_reader_must_read_a_version_whose_commit_was_cleaned_up() -> None:
+    words = [Land(times=2), Checkpoint(behind=1), Checkpoint(), Clean()]
+    old, kept = (Read(by=By.VERSION, behind=behind) for behind in (1, 0))
+    assert violated_by(RefusesCleanedVersions, NAMES[0], [*words, old, Transact()]) == []
+    assert violated_by(RefusesAll, NAMES[0], [*words, kept])
 
 
 class DeletesCommits(ModelClient):
