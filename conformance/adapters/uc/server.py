@@ -212,14 +212,20 @@ class DeltaApi:
         return answer
 
     def _known(self, client: str, name: str) -> "_Known":
-        """The table, as this client found it at its first request."""
+        """The table, as this client found it when it last resolved the name."""
         known = self._found.get((client, name))
         if known is not None and Path(known.table.location or "").is_dir():
             return known
+        return self._resolved(client, name)
+
+    def _resolved(self, client: str, name: str) -> "_Known":
+        """The table that has the name now."""
         table = self._asked(client, m.LoadTable(name=self._owner_names.get(name, name)))
         if not isinstance(table, m.Table) or table.location is None:
             raise _refusal(table)
-        known = self._found[client, name] = _Known(table)
+        known = self._found.get((client, name))
+        if known is None or (known.table.table, known.table.location) != (table.table, table.location):
+            known = self._found[client, name] = _Known(table)
         return known
 
     def _exists(self, client: str, name: str) -> bool:
@@ -447,10 +453,12 @@ class DeltaApi:
         for (finder, name), known in self._found.items():
             if finder == client and known.table.table == table_id:
                 return name
-        raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"no table {table_id}")
+        raise _no_table(table_id)
 
     def _older_commits(self, client: str, request: OlderCommits) -> dict[str, Any]:
         loaded = self._loaded(client, self._name_of(client, request.table_id))
+        if loaded["metadata"]["table-uuid"] != request.table_id:
+            raise _no_table(request.table_id)  # its name belongs to another table now
         commits = [
             {key.replace("-", "_"): value for key, value in msgspec.to_builtins(commit).items()}
             for commit in loaded["commits"]
@@ -475,7 +483,7 @@ class DeltaApi:
         return {"tables": tables, "next_page_token": waiting[size - 1] if len(waiting) > size else None}
 
     def _as_listed(self, client: str, name: str) -> dict[str, Any]:
-        return self._known(client, name).as_listed(name)
+        return self._resolved(client, name).as_listed(name)
 
 
 # A table, as the API describes it
@@ -683,6 +691,10 @@ def _decoded(body: bytes | None, kind: type[T]) -> T:
         return msgspec.json.decode(body or b"", type=kind)
     except msgspec.DecodeError as error:
         raise _invalid(str(error)) from error
+
+
+def _no_table(table_id: str) -> _RefusedError:
+    return _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"no table {table_id}")
 
 
 def _exists(name: str) -> _RefusedError:

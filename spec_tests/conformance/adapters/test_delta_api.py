@@ -97,6 +97,20 @@ def test_a_client_of_the_older_calls_commits_and_lists_commits(kit: Kit) -> None
     assert kit.send("GET", path, {**where, "start_version": 0})[1] == {"commits": [], "latest_table_version": 2}
 
 
+def test_the_older_calls_find_the_table_that_replaced_another(kit: Kit) -> None:
+    find, commits = f"{LEGACY}/tables/kit.kit.{NAME}", f"{LEGACY}/delta/preview/commits"
+    assert kit.send("GET", find)[1]["table_id"] == kit.table
+    asking = Asking(kit.owner.subject)
+    asking.expect(m.Done, m.DropTable(table=kit.table))
+    asked = {"table_id": kit.table, "table_uri": kit.folder.as_uri(), "start_version": 0}
+    new = asking.table(NAME).reference
+    assert kit.send("GET", commits, asked)[0] == 404
+    found = kit.send("GET", find)[1]
+    assert (found["table_id"], found["storage_location"]) == (new, (kit.folder.parent / new).as_uri())
+    assert kit.send("GET", commits, asked)[0] == 404
+    assert kit.send("GET", commits, {**asked, "table_id": new}) == (200, {"commits": [], "latest_table_version": 0})
+
+
 def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
     status, staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": "new"})
     location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
