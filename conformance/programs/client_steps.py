@@ -155,6 +155,10 @@ class Checkpoint(_Step, frozen=True, kw_only=True):
             ids = (*ids, "FIELD-03", "LOG-36", "LOG-39")
         return (*ids, "LOG-21") if self.hint else ids
 
+    def simpler(self) -> tuple[Backfill, ...]:
+        """The publication without the file."""
+        return (Backfill(table=self.table, behind=self.behind),)
+
 
 class Hint(_Step, frozen=True, kw_only=True):
     """`_last_checkpoint` names a version without checkpoint, or cannot be read."""
@@ -172,6 +176,10 @@ class Compaction(_Step, frozen=True, kw_only=True):
 
     def stakes(self) -> tuple[str, ...]:
         return ("LOG-22", "LOG-15", "LOG-18")
+
+    def simpler(self) -> tuple[Backfill, ...]:
+        """The publication without the file."""
+        return (Backfill(table=self.table, behind=self.behind),)
 
 
 class Checksum(_Step, frozen=True, kw_only=True):
@@ -446,6 +454,10 @@ class Again(_Step, frozen=True, kw_only=True):
 
     def stakes(self) -> tuple[str, ...]:
         return ("CM-READ-08", "PROFILE-CLIENT-01")
+
+    def simpler(self) -> tuple[Land, ...]:
+        """The commit that the new table has too."""
+        return (Land(table=self.table),)
 
 
 Layout = Make | Land | Backfill | Checkpoint | Hint | Compaction | Checksum | Leftover | Clean | Touch

@@ -1,5 +1,5 @@
-"""Makes failing programs smaller, without knowledge of their steps: steps are removed, and fields set to their
-defaults, or halfway to them."""
+"""Makes failing programs smaller, without knowledge of their steps: steps are removed, or replaced by those that they
+name as simpler, and fields set to their defaults, or halfway to them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
@@ -53,6 +53,7 @@ def _simpler_steps(steps: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _simpler_step(step: Any) -> Iterator[Any]:
+    yield from getattr(step, "simpler", tuple)()
     for attribute in msgspec.structs.fields(step):
         value = getattr(step, attribute.name)
         for simple in _simpler_value(value, attribute.default) if value != attribute.default else ():

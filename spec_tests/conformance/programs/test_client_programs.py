@@ -22,6 +22,7 @@ from conformance.programs.client_steps import (
     Checkpoint,
     Clean,
     ClientProgram,
+    Compaction,
     Form,
     Free,
     Freedom,
@@ -36,6 +37,7 @@ from conformance.programs.client_steps import (
 )
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.program import FORMAT, decode, encode
+from conformance.programs.shrinking import smallest
 from conformance.running.plan import case_seed
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
@@ -99,6 +101,22 @@ def test_each_step_is_valid_after_any_others(seed: int) -> None:
         part = tuple(step for step in program.steps if random.random() < 0.5)
     text = encode(ClientProgram(format=2, side="client", family="any", seed=seed, steps=part))
     assert run("model-client", NAMES[0], count=1, reproduction=text).verdict is not Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("step", "part"),
+    [
+        (Checkpoint(behind=1, form=Form.PARTS), Backfill(behind=1)),
+        (Compaction(behind=1), Backfill(behind=1)),
+        (Again(), Land()),
+    ],
+)
+def test_no_step_is_blamed_if_a_part_of_its_effects_is_enough(step: Step, part: Step) -> None:
+    def fails(candidate: ClientProgram) -> bool | None:
+        return step in candidate.steps or part in candidate.steps or None
+
+    program = ClientProgram(format=FORMAT, side="client", family="any", seed=1, steps=(Hint(), step, Read()))
+    assert smallest(program, True, fails)[0].steps == (part,)
 
 
 class TrustsHints(ModelClient):
