@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -15,7 +15,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
-    from refimpl.demo.story import Check, Result
+    from refimpl.demo.story import Result
 
 _PANEL = "Start here"
 
@@ -31,8 +31,7 @@ def demo(folder: Path | None = None, conformance: bool = True, json: bool = Fals
     """
     from refimpl.demo.story import run
 
-    with _Stage(to_stderr=json) as stage:
-        result = run(stage, folder)
+    result = run(folder, partial(print, file=sys.stderr if json else sys.stdout, flush=True))
     if json:
         output.show_json(result)
     else:
@@ -61,52 +60,6 @@ def _conforms(*, to_stderr: bool) -> bool:
     print("The conformance kit, profile quick, against the reference owner:", file=out, flush=True)
     ran = subprocess.run([sys.executable, *_KIT_COMMAND], check=False, stdout=sys.stderr if to_stderr else None)
     return ran.returncode == 0
-
-
-class _Stage:
-    """Prints a line for each event; on a terminal, a status line below them."""
-
-    def __init__(self, *, to_stderr: bool) -> None:
-        from rich.console import Console
-
-        self._console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
-        self._live: Any = None
-        self._started = time.perf_counter()
-
-    def __enter__(self) -> Self:
-        from rich.status import Status
-
-        if self._console.is_terminal:
-            self._live = Status("", console=self._console)
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def chapter(self, title: str) -> None:
-        from rich.text import Text
-
-        self._console.print()
-        self._console.print(Text(title, style="bold"))
-
-    def line(self, text: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text.assemble((f"{time.perf_counter() - self._started:5.1f} s  ", "dim"), text))
-
-    def check(self, check: "Check") -> None:
-        from rich.text import Text
-
-        mark = ("  ok  ", "green") if check.ok else (" FAIL ", "bold red")
-        self._console.print(Text.assemble(mark, "  ", (check.name, "bold"), ": ", check.detail))
-
-    def status(self, text: str) -> None:
-        if self._live is not None:
-            self._live.update(text)
-        else:
-            self.line(text)
 
 
 def _show_result(result: "Result") -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import refimpl
 from refimpl.client.create import Creation
-from refimpl.protocol.commit_owner import MaintenancePolicy, NameTaken, Registered
-from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Proposal, Ratified
+from refimpl.protocol.commit_owner import MaintenancePolicy
+from refimpl.protocol.commits import Outcome, Proposal, Ratified
 from refimpl.protocol.errors import NameTakenError
 from refimpl.protocol.log_path import Version
 from refimpl.warehouse import Warehouse
@@ -25,35 +23,25 @@ PROPOSING, RATIFIED = "proposing", "ratified"
 """Where a writer pauses: its staged file is durable, but not proposed; its commit is ratified, but not answered."""
 
 
-def observe(warehouse: Warehouse, connection: Connection, holds: set[str]) -> None:
-    """Report each proposal and each lost race of this process. Pause at the `holds`, until a message or SIGKILL
-    arrives."""
-    owner = warehouse.owner
-    commit, register_table = owner.commit, owner.register_table
+def pause(warehouse: Warehouse, connection: Connection, holds: set[str]) -> None:
+    """Report each of the `holds` that a commit of this process reaches, and wait there for a message or SIGKILL."""
+    commit = warehouse.owner.commit
 
     def report(kind: str, facts: dict[str, Any]) -> None:
-        connection.send((kind, facts))
         if kind in holds:
             holds.discard(kind)
+            connection.send((kind, facts))
             connection.recv()
 
-    def observed_commit(table_id: str, version: Version, proposal: Proposal) -> Outcome:
+    def observed(table_id: str, version: Version, proposal: Proposal) -> Outcome:
         facts = {"version": version, "attempt": proposal.attempt, "file": getattr(proposal, "file_name", None)}
         report(PROPOSING, facts)
         outcome = commit(table_id, version, proposal)
         if isinstance(outcome, Ratified):
             report(RATIFIED, facts)
-        elif isinstance(outcome, Conflict):
-            report("lost", facts | {"latest": outcome.latest_ratified_version})
         return outcome
 
-    def observed_register(
-        table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
-    ) -> Registered | NameTaken | Outcome:
-        report(PROPOSING, {"version": 0, "attempt": proposal.attempt})
-        return register_table(table_id, proposal, properties=properties)
-
-    owner.commit, owner.register_table = observed_commit, observed_register  # type: ignore[method-assign]
+    warehouse.owner.commit = observed  # type: ignore[method-assign]
 
 
 def create(connection: Connection, directory: Path, file: str) -> None:
@@ -62,28 +50,26 @@ def create(connection: Connection, directory: Path, file: str) -> None:
     from pyarrow import parquet
 
     with refimpl.open(directory) as warehouse:
-        observe(warehouse, connection, set())
         journal, policy = warehouse.table(JOURNAL), MaintenancePolicy(backfill_every=BACKFILL_EVERY)
         journal.snapshot()  # read it now, so that the append after the race is quick
         place, schema = (warehouse.owner, warehouse.environment, FLIGHTS), parquet.read_schema(file)
         creation = Creation.begin(*place, schema, partition_columns=[MONTH], policy=policy)
         connection.send(("ready", {}))
         connection.recv()
-        started = time.perf_counter()
         try:
             won, table_id = True, creation.finish().table_id
         except NameTakenError as error:
             won, table_id = False, error.facts["winner"].table_id
-        facts = {"won": won, "table_id": table_id, "milliseconds": round((time.perf_counter() - started) * 1000)}
+        facts = {"process": os.getpid(), "won": won, "table_id": table_id}
+        journal.append(pa.Table.from_pylist([facts]))
         connection.send(("finished", facts))
-        journal.append(pa.Table.from_pylist([{"process": os.getpid(), **facts}]))
 
 
 def ingest(connection: Connection, directory: Path) -> None:
     """Append the files through Spark as they arrive with their `holds`, one commit for each; end at None."""
     holds: set[str] = set()
     with refimpl.open(directory) as warehouse:
-        observe(warehouse, connection, holds)
+        pause(warehouse, connection, holds)
         delta = _spark(warehouse)
         connection.send(("idle", {}))
         while (message := connection.recv()) is not None:
@@ -105,20 +91,19 @@ def _spark(warehouse: Warehouse) -> DeltaConnection:
 
 def watch(connection: Connection, directory: Path) -> None:
     """Refresh, and read the rows of each new version, until a message arrives; then read once more."""
-    reads, version, last = 0, -1, False
+    seen: list[dict[str, Any]] = []
+    last = False
     with refimpl.open(directory) as warehouse:
         table = warehouse.table(FLIGHTS)
         while not last:
             last = connection.poll(0.05)  # the writers need the processors
-            snapshot, reads = table.snapshot(), reads + 1
-            if snapshot.version != version:
-                version = snapshot.version
+            snapshot = table.snapshot()
+            if not seen or snapshot.version != seen[-1]["version"]:
                 another = next(name for name in snapshot.schema.names if name != MONTH)  # a column of the files
                 values = snapshot.to_arrow(columns=[MONTH, another])[MONTH].value_counts().to_pylist()
                 months = {value["values"]: value["counts"] for value in values}
-                facts = {"version": version, "timestamp": snapshot.in_commit_timestamp or 0, "months": months}
-                connection.send(("saw", facts))
-    connection.send(("watched", {"reads": reads}))
+                seen.append({"version": snapshot.version, "timestamp": snapshot.timestamp, "months": months})
+    connection.send(("watched", {"seen": seen}))
 
 
 def read_back(connection: Connection, directory: Path) -> None:
