@@ -4,7 +4,7 @@ import errno
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from msgspec.structs import replace as replaced
 
 import refimpl
 from refimpl.care import dropping
-from refimpl.care import repair as repair_module
 from refimpl.care.repair import repair
 from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
-from refimpl.client.create import Creation, create_filesystem_table
-from refimpl.client.ownership import hand_back, take_over
-from refimpl.owner.local import LocalOwner
+from refimpl.client.create import Creation
+from refimpl.client.ownership import hand_back
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
 from refimpl.protocol.commits import (
@@ -52,7 +49,7 @@ from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
 from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles, Faults
-from spec_tests.support.lock_watch import Others, watched_lock
+from spec_tests.support.lock_watch import Others
 
 FOLDER = CATALOG_MANAGED.staging_folder
 
@@ -220,25 +217,6 @@ def test_repair_adopts_nothing_above_an_unpublishable_version(setting: Setting) 
     assert table.latest == 1
 
 
-def test_commits_that_land_before_the_lock_are_not_adopted(setting: Setting) -> None:
-    """A version lands each time before the repair takes a lock."""
-    versions, held = count(1), []
-
-    @watched_lock
-    def lock(path: Path, real: HostLock) -> Iterator[None]:
-        if path not in held:
-            setting.commit(next(versions))
-        with real():
-            held.append(path)
-            yield
-            held.pop()
-
-    with refimpl.open(setting.directory, environment=Environment(host_lock=lock)) as second:
-        done = repair(second.owner, adopt_published=True)
-    assert next(versions) > 2
-    assert [action.code for action in done if action.done and action.code == "adopt"] == []
-
-
 def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
     setting.commit(1)
     setting.file(1).write_bytes(made.one_add(2))
@@ -287,22 +265,6 @@ def test_losers_of_a_table_that_was_handed_back_are_removed(setting: Setting) ->
     assert len(setting.log.staged_listing(FOLDER)) == 2
     builders.sql(setting.owner.ledger.path, "UPDATE commits SET commit_mode = 'damaged'")
     assert repair(setting.owner, orphan_age_ms=-60_000) == [], "verify reports damage of the ledger"
-
-
-def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting.publish(1)
-    finish = repair_module._finish_backfill
-
-    def finish_and_lose_the_table(owner: LocalOwner, table_id: str) -> str | None:
-        done = finish(owner, table_id)
-        setting.owner.drop_table(table_id)
-        return done
-
-    monkeypatch.setattr(repair_module, "_finish_backfill", finish_and_lose_the_table)
-    before = setting.log.staged_listing(FOLDER)
-    assert before
-    assert [action.code for action in repair(setting.owner, orphan_age_ms=-60_000)] == []
-    assert setting.log.staged_listing(FOLDER) == before
 
 
 def test_inline_commit_published_in_another_spelling_is_no_error(tmp_path: Path) -> None:
@@ -360,17 +322,6 @@ def test_restored_ledger_finds_a_published_hand_back(setting: Setting) -> None:
     assert setting.errors() == set()
 
 
-def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Setting) -> None:
-    def hand_back_and_take_over() -> None:
-        plain = hand_back(setting.warehouse.table("t"))
-        take_over(plain, setting.owner, "again", CATALOG_MANAGED)
-
-    restore_the_ledger_of(setting, hand_back_and_take_over)
-    repair(setting.owner, adopt_published=True)
-    assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
-    assert setting.errors() == {"unknown-table"}
-
-
 @pytest.mark.parametrize("commits", [0, 2])
 def test_another_table_at_the_location_after_a_restore_is_named(setting: Setting, commits: int) -> None:
     """It is neither adopted nor cleaned up."""
@@ -391,17 +342,6 @@ def test_another_table_at_the_location_after_a_restore_is_named(setting: Setting
     assert (action.code, action.done) == ("another-table", False)
     assert setting.errors() == {"another-table"}
     assert set(setting.log.folder.rglob("*")) == files
-
-
-def test_a_table_with_another_id_before_its_take_over_is_no_other_table(tmp_path: Path) -> None:
-    """REPLACE TABLE gives a filesystem table a new id."""
-    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
-        plain = create_filesystem_table(tmp_path / "lake" / "t", Environment(), pa.schema([("id", pa.int64())]))
-        metadata = replaced(plain.snapshot().metadata, id=made.new_id())
-        assert plain.log.put_if_absent(log_path.commit(1), actions.encode([metadata]))
-        take_over(plain, warehouse.owner, "t", CATALOG_MANAGED)
-        assert verify(warehouse.owner) == []
-        assert repair(warehouse.owner) == []
 
 
 def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> None:
@@ -467,18 +407,6 @@ def test_a_staged_table_without_its_version_0_needs_a_newer_backup(setting: Sett
     assert [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)] == [
         ("register", False)
     ]
-
-
-def test_staged_tables_of_one_name_are_not_registered_by_a_repair(setting: Setting) -> None:
-    """After a restore, the loser of the name has a version 0, too, if it died before it could remove it."""
-    for _ in range(2):
-        staged = setting.owner.stage_table("late", CATALOG_MANAGED)
-        (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(made.version_0())
-    (staged.location / "_delta_log" / log_path.commit(0)).unlink()
-    (staged.location / "_delta_log" / log_path.commit(0)).mkdir()  # cannot be read
-    done = [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)]
-    assert done == [("register", False)] * 2
-    assert setting.warehouse.tables() == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -588,23 +516,6 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) 
     assert done == [("a", False), ("t", True)]
 
 
-def test_a_missing_table_does_not_prevent_the_repair_of_others(setting: Setting) -> None:
-    other = builders.create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a")
-    shutil.rmtree(other.location)
-    setting.commit(1)
-    done = [(action.table, action.code, action.done) for action in repair(setting.owner)]
-    assert done == [("a", "remove-leftovers", False), ("t", "finish-backfill", True)]
-
-
-def test_abandoned_table_that_cannot_be_read_is_not_forgotten(setting: Setting) -> None:
-    folder = setting.owner.stage_table("late", CATALOG_MANAGED).location / "_delta_log"
-    files = FailingFiles()
-    files.fail_when = lambda operation, path: operation == "list_directory" and path == folder
-    with refimpl.open(setting.directory, environment=Environment(files=files)) as broken:
-        done = [(action.table, action.code, action.done) for action in repair(broken.owner, orphan_age_ms=-60_000)]
-    assert done == [("late", "forget-abandoned", False)]
-
-
 # What other processes do while verify runs
 
 
@@ -623,15 +534,6 @@ def verified(setting: Setting, operation: str, path: Path, act: Callable[[], obj
         codes = {(finding.severity.value, finding.code) for finding in verify(other.owner)}
     assert not acts
     return codes
-
-
-def test_damage_of_the_ledger_meanwhile_is_a_finding(setting: Setting) -> None:
-    def create_another_and_damage_it() -> None:
-        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
-        builders.sql(setting.owner.ledger.path, "UPDATE tables SET policy = '{' WHERE name = 'after'")
-
-    codes = verified(setting, "list_directory", setting.directory, create_another_and_damage_it)
-    assert codes == {("error", "ledger-damaged")}
 
 
 def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> None:

@@ -18,12 +18,11 @@ from refimpl.cli.output import ExitCode
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.table_feature import CommitMode
 from refimpl.rows.input_files import InputFiles
-from refimpl.spark import connect
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @pytest.fixture
@@ -62,17 +61,6 @@ def test_ingest_creates_a_table_only_with_the_option(cli: CommandLine, warehouse
     assert (days.feature_name, days.commit_mode) == ("managedCommit", CommitMode.DIRECT)
 
 
-def test_overwrite_replaces_all_rows(
-    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path
-) -> None:
-    cli("ingest", sales, day, "--null", "NA")
-    parquet.write_table(
-        pa.table({"id": pa.array([7], pa.int64()), "month": pa.array([1], pa.int32())}), tmp_path / "r.parquet"
-    )
-    assert "removed 2 files" in cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite").out
-    assert _rows(warehouse, sales) == [(1, 7)]
-
-
 def test_invalid_rows_are_rejected_and_nothing_lands(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path
 ) -> None:
@@ -88,23 +76,6 @@ def test_invalid_rows_are_rejected_and_nothing_lands(
     quoted = cli("ingest", "notes", tmp_path / "quoted.csv", "--create", "--null", "NA")
     assert (quoted.code, warehouse.table("notes").snapshot().schema["id"].type.name) == (ExitCode.OK, "string")
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
-
-
-def test_special_column_names_are_quoted_for_spark(
-    cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession
-) -> None:
-    """Spark must not take a dot in a name for a struct member, or a backtick for a quote. An empty name is replaced."""
-    path = tmp_path / "air.csv"
-    path.write_text('"",Solar.R,`a`.b,age.65,Month.x\n1,190,0.5,x,5\n2,NA,1.5,NA,6\n')
-    assert cli("ingest", "air", path, "--create", "-p", "Month.x", "--null", "NA").code == ExitCode.OK
-    again = cli("ingest", "air", path, "--null", "NA")
-    assert again.code == ExitCode.OK, again.err
-    first = {"_c0": 1, "Solar.R": 190, "`a`.b": 0.5, "age.65": "x", "Month.x": 5}
-    second = {"_c0": 2, "Solar.R": None, "`a`.b": 1.5, "age.65": None, "Month.x": 6}
-    table = warehouse.table("air")
-    rows = table.snapshot().to_arrow().to_pylist()
-    assert sorted(rows, key=lambda row: row["_c0"]) == [first, first, second, second]
-    assert connect(spark, warehouse).read.where("`Month.x` = 6").table("air").toArrow().to_pylist() == [second, second]
 
 
 def test_an_append_without_rows_commits_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
@@ -144,21 +115,6 @@ def test_parquet_files_with_different_columns_are_rejected(
     for words in (["good.parquet", other], ["--fill-missing", "good.parquet", other]):
         assert cli("ingest", sales, *words).refuses("separately")
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
-
-
-def test_a_header_with_another_delimiter_makes_no_table(cli: CommandLine, warehouse: Warehouse) -> None:
-    Path("f.csv").write_text("id\tmonth\n1\t1\n")
-    assert cli("ingest", "t", "f.csv", "--create").code == ExitCode.USAGE
-    assert warehouse.tables() == []
-    assert cli("ingest", "t", "f.csv", "--create", "--delimiter", r"\t").code == ExitCode.OK
-
-
-@pytest.mark.parametrize("name", ["d[1].csv", "_f.csv", ".f.csv", "a b.csv", "50%.csv", "a:b.csv", "é*.csv", "m=1.csv"])
-def test_the_file_that_was_given_is_read(cli: CommandLine, warehouse: Warehouse, sales: str, name: str) -> None:
-    Path("d1.csv").write_text("id,month\n66,6\n")
-    Path(name).write_text("id,month\n1,1\n")
-    assert cli("ingest", sales, name, "--mode", "overwrite").code == ExitCode.OK
-    assert _rows(warehouse, sales) == [(1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -243,16 +199,6 @@ def test_ingest_reads_what_rows_wrote(cli: CommandLine, warehouse: Warehouse) ->
     assert repr(read) == repr(written)  # NaN equals itself
 
 
-def test_int96_is_read_only_to_the_microsecond(cli: CommandLine, warehouse: Warehouse) -> None:
-    assert cli("create", "t", "-c", "t TIMESTAMP").code == ExitCode.OK
-    for name, unit, value in (("us", "us", -62135596800_000_000), ("ns", "ns", 1)):
-        times = pa.table({"t": pa.array([value], pa.timestamp(unit))})
-        parquet.write_table(times, f"{name}.parquet", use_deprecated_int96_timestamps=True)
-    assert cli("ingest", "t", "us.parquet").code == ExitCode.OK
-    assert str(warehouse.table("t").snapshot().to_arrow()["t"][0]).startswith("0001-01-01 00:00:00")
-    assert cli("ingest", "t", "ns.parquet").refuses("nanoseconds")
-
-
 @pytest.mark.parametrize("kind", [CSV, PARQUET])
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"f{kind}"
@@ -265,18 +211,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, kind: s
     write(contents[1], path)
     with pytest.raises(InvalidRequestError, match="was changed while it was read"):
         list(typed.batches())
-
-
-def test_a_parquet_value_that_does_not_fit_is_named(cli: CommandLine, warehouse: Warehouse) -> None:
-    assert cli("create", "t", "-c", "t TIMESTAMP_NTZ").code == ExitCode.OK
-    parquet.write_table(pa.table({"t": pa.array([1, 2**62], pa.timestamp("ms"))}), "f.parquet")
-    answer = cli("ingest", "t", "f.parquet")
-    assert (answer.code, "--null" in answer.err) == (ExitCode.USAGE, False)
-    assert "f.parquet, row 2, column 't': invalid value" in " ".join(answer.err.split())
-    parquet.write_table(pa.table({"t": pa.array([1], pa.uint64())}), "u.parquet")
-    assert "u.parquet: column 't' has the type uint64" in " ".join(
-        cli("ingest", "u", "u.parquet", "--create").err.split()
-    )
 
 
 # `delete`, `update`, `merge`, `changes`
@@ -346,25 +280,6 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
     assert cli("delete", "sales", "--all", "--json").json["metrics"]["numDeletedRows"] == 3
     assert cli("changes", "sales", "--from", 0, "--to", 0, "--json").json == []
     assert rows(warehouse) == []
-
-
-def test_members_of_structs_become_null_only_with_the_option(
-    cli: CommandLine, warehouse: Warehouse, tmp_path: Path
-) -> None:
-    whole, part = (pa.table({"s": pa.array([row], kind)}) for row, kind in (({"a": 1, "b": 2}, AB), ({"a": 3}, A)))
-    warehouse.create_table("nested", whole.schema).append(whole)
-    parquet.write_table(part, tmp_path / "part.parquet")
-    assert cli("ingest", "nested", tmp_path / "part.parquet").refuses("lack the columns 's.b' of 'nested'")
-    assert cli("ingest", "nested", tmp_path / "part.parquet", "--fill-missing").code == ExitCode.OK
-    parquet.write_table(pa.table({"S": [{"B": 4, "A": 3}]}), tmp_path / "cased.parquet")
-    assert cli("ingest", "nested", tmp_path / "cased.parquet").code == ExitCode.OK
-    strict = pa.schema([("s", pa.struct([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)]))])
-    warehouse.create_table("strict", strict)
-    for more in ((), ("--fill-missing",)):
-        refused = cli("ingest", "strict", tmp_path / "part.parquet", *more)
-        assert "'s.b' of 'strict'; they must not be null" in " ".join(refused.err.split())
-    stored = warehouse.table("nested").snapshot().to_arrow()["s"].to_pylist()
-    assert sorted(stored, key=str) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"a": 3, "b": None}]
 
 
 A = pa.struct([("a", pa.int64())])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import refimpl
 from refimpl.care import dropping
 from refimpl.cli.application import application
-from refimpl.cli.options import WAREHOUSE_VARIABLE, columns_of_sql
+from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
 from refimpl.client import ownership
 from refimpl.client.create import create_filesystem_table
@@ -59,13 +59,6 @@ def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse
     assert not snapshot.schema["id"].nullable
     assert snapshot.partition_columns == ("month",)
     assert snapshot.metadata.configuration["delta.appendOnly"] == "true"
-
-
-def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    before = warehouse.owner.resolve(sales)
-    assert cli("create", sales, "-c", "id INT").refuses(str(before.location), ExitCode.REFUSED)
-    assert warehouse.tables() == [sales]
-    assert warehouse.owner.resolve(sales).table_id == before.table_id
 
 
 def test_show_lists_the_tables(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
@@ -161,15 +154,6 @@ def test_dropped_table_can_be_undropped_or_purged(cli: CommandLine, warehouse: W
     assert cli("undrop", sales).code == ExitCode.USAGE
 
 
-def test_purge_names_its_table_before_it_asks(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    assert "no dropped table 'unknown'; dropped tables: none" in cli("purge", "unknown").err
-    location = warehouse.table(sales).location
-    cli("drop", sales, "--yes")
-    assert "expected at least 7 days" in cli("purge", sales).err
-    assert "--yes" in cli("purge", sales, "--older-than", "0s").err
-    assert location.is_dir()
-
-
 def test_purge_deletes_the_table_that_it_asked_about(
     cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,12 +176,6 @@ def test_purge_deletes_the_table_that_it_asked_about(
     assert (kept[0] / "_delta_log").is_dir()
 
 
-def test_drop_deletes_the_files_on_request(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    location = warehouse.table(sales).location
-    assert "were deleted from" in cli("drop", sales, "--purge", "--yes").out
-    assert not location.exists()
-
-
 # The warehouse of a command: the option, otherwise the variable, otherwise the current directory
 
 
@@ -205,12 +183,6 @@ def _with_table(directory: Path, name: str) -> Path:
     with refimpl.open(directory, create=True) as warehouse:
         warehouse.create_table(name, columns_of_sql("id INT"))
     return directory
-
-
-def test_option_selects_the_warehouse(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(WAREHOUSE_VARIABLE, str(_with_table(tmp_path / "variable", "a")))
-    wanted = _with_table(tmp_path / "option", "b")
-    assert [table["name"] for table in cli("show", "--json", "-w", wanted).json] == ["b"]
 
 
 def test_current_directory_is_used_if_it_is_a_warehouse(
@@ -317,11 +289,6 @@ def test_each_spark_type_has_its_delta_type(sql: str, kind: str) -> None:
     assert (column.name, str(column.type), column.nullable) == ("c", kind, True)
 
 
-def test_not_null_and_quoted_names_are_kept() -> None:
-    schema = columns_of_sql("`a b` INT NOT NULL, c INT NULL")
-    assert [(column.name, column.nullable) for column in schema.fields] == [("a b", False), ("c", True)]
-
-
 @pytest.mark.parametrize(
     "columns",
     [
@@ -341,12 +308,6 @@ def test_not_null_and_quoted_names_are_kept() -> None:
 def test_an_invalid_list_of_columns_is_rejected(columns: str) -> None:
     with pytest.raises(InvalidRequestError):
         columns_of_sql(columns)
-
-
-@pytest.mark.parametrize("kind", ["STRUCT<>", "VOID", "INTERVAL", "ARRAY<STRUCT<>>", "MAP<INT, VOID>", "INTERVAL DAY"])
-def test_the_error_for_a_type_without_values_names_the_column(kind: str) -> None:
-    with pytest.raises(InvalidRequestError, match="column wrong: "):
-        columns_of_sql(f"id DECIMAL(9,2), wrong {kind}, `other, (` STRING")
 
 
 def test_not_null_of_the_members_of_a_struct_is_kept() -> None:

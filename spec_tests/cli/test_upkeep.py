@@ -1,6 +1,5 @@
 """`backfill`, `checkpoint`, `cleanup`, `policy`, `verify`, `repair`, `backup`."""
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,33 +33,6 @@ def _log(warehouse: Warehouse, table: str) -> Path:
     return warehouse.table(table).location / "_delta_log"
 
 
-def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    assert cli("backfill", busy, "--to", "1", "--json").json == {"through": 1, "published": 1}
-    assert not (_log(warehouse, busy) / f"{2:020d}.json").exists()
-    assert "through version 3" in cli("backfill", busy).out
-    assert (_log(warehouse, busy) / f"{3:020d}.json").exists()
-    assert cli("backfill", busy, "--json").json == {"through": 3, "published": 0}
-    commit_rows(warehouse, busy, {"id": 9, "month": 1})
-    assert cli("backfill", busy, "--by-client", "--json").json == {"through": 4, "published": 1}
-    assert cli("backfill", busy, "--to", "-1").code == ExitCode.USAGE
-    for option in ((), ("--by-client",)):
-        above = cli("backfill", busy, "--to", "5", *option)
-        assert (above.code, above.err.count("is not ratified; the latest is 4")) == (ExitCode.USAGE, 1)
-
-
-def test_checkpoints_need_published_versions(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    """DELTA.md#checkpoint-published: checkpoint v and compaction x..y need a published `<v>.json` or `<y>.json`."""
-    assert cli("checkpoint", busy, "--version", "2").refuses("backfill", ExitCode.REFUSED)
-    cli("backfill", busy, "--to", "2")
-    assert cli("checkpoint", busy, "--version", "2", "--json").json["name"] == f"{2:020d}.checkpoint.parquet"
-    assert cli("checkpoint", busy, "--compact", "0:2", "--json").json["name"] == f"{0:020d}.{2:020d}.compacted.json"
-    assert cli("checkpoint", busy, "--compact", "0:4").refuses("version 4 does not exist: the latest version is 3")
-    assert cli("checkpoint", busy, "--checksum", "--json").json["name"] == f"{3:020d}.crc"
-    present = {path.name for path in _log(warehouse, busy).iterdir()}
-    assert {f"{2:020d}.checkpoint.parquet", f"{0:020d}.{2:020d}.compacted.json", f"{3:020d}.crc"} <= present
-    assert "wrote" in cli("checkpoint", busy).out
-
-
 def test_cleanup_needs_permission_and_an_old_checkpoint(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """catalog-managed, "Maintenance Operations" and "Metadata Cleanup"."""
     assert cli("cleanup", busy, "--older-than", "0s").refuses("metadata-cleanup", ExitCode.REFUSED)
@@ -77,17 +49,6 @@ def test_cleanup_needs_permission_and_an_old_checkpoint(cli: CommandLine, wareho
     assert cli("cleanup", busy, "--older-than", "soon").code == ExitCode.USAGE
 
 
-def test_optimize_and_vacuum_need_permission(cli: CommandLine, busy: str) -> None:
-    """catalog-managed, "Maintenance Operations"."""
-    assert {cli(job, busy).code for job in ("optimize", "reorg", "vacuum")} == {ExitCode.REFUSED}
-    cli("policy", busy, "--allow", "optimize,reorg,vacuum")
-    assert "no file has a deletion vector" in cli("reorg", busy).out
-    done = cli("optimize", busy, "--json").json
-    assert (done["version"], done["removed"], done["added"]) == (4, 3, 1)
-    assert "nothing to do" in cli("optimize", busy).out
-    assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
-
-
 def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     cli("policy", busy, "--allow", "optimize,vacuum")
     cli("optimize", busy)
@@ -100,17 +61,6 @@ def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Wareho
     assert "deleted 3 files" in cli("vacuum", busy, "--older-than", "0s", "--force", "--delete").out
     assert not any((folder / path).exists() for path in listed["files"])
     assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
-
-
-def test_vacuum_reports_a_name_that_is_not_utf_8(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    """The report comes after the deletion, so it must not fail."""
-    cli("policy", busy, "--allow", "vacuum")
-    path = warehouse.table(busy).location / os.fsdecode(b"a\xff.parquet")
-    path.touch()
-    os.utime(path, (0, 0))
-    assert "a\\xff.parquet" in cli("vacuum", busy).out
-    assert cli("vacuum", busy, "--delete", "--json").json["files"] == ["a\\xff.parquet"]
-    assert not path.exists()
 
 
 def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

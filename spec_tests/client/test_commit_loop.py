@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refimpl
-from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.protocol import actions, errors, log_path
+from refimpl.protocol import errors, log_path
 from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.commits import (
@@ -34,11 +32,10 @@ from refimpl.protocol.commits import (
     VersionGap,
 )
 from refimpl.protocol.log_path import LAST_CHECKPOINT, LOG_FOLDER
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 from spec_tests.client.conftest import (
     GENEROUS,
     OWNED_COMMIT_MODES,
-    SCHEMA,
     Setting,
     adding,
     appending,
@@ -94,16 +91,6 @@ def test_a_transaction_does_not_commit_to_the_next_table_at_its_location(setting
     with pytest.raises(errors.MetadataChangedError, match="another table was created"):
         transaction.commit()
     assert other.snapshot().version == commits
-
-
-def test_a_commit_file_that_was_written_again_is_the_same_table(setting: Setting) -> None:
-    table = setting.table(None)
-    appending(table, "a").commit()
-    transaction = appending(table, "b")
-    name = log_path.commit(1)
-    table.log.overwrite(name, table.log.read(name))
-    os.utime(table.log.folder / name, (0, 0))
-    assert transaction.commit().version == 2
 
 
 # Time
@@ -373,36 +360,6 @@ def test_a_gap_that_a_second_answer_fills_is_no_error(setting: Setting, monkeypa
     assert setting.paths(table) == {"a", "mine"}
 
 
-def test_commits_that_another_writer_published_are_explained(setting: Setting) -> None:
-    """The log's newest version is above the owner's latest version."""
-    table = setting.table(MANAGED_COMMIT)
-    other = CommitInfo({"inCommitTimestamp": START + 100, "operation": "WRITE"})
-    table.log.put_if_absent(log_path.commit(1), actions.encode([other, adding("other")]))
-    transaction = appending(setting.again(table), "mine")
-    assert transaction.snapshot.version == 1
-    with pytest.raises(errors.CorruptionError) as caught:
-        transaction.commit()
-    assert caught.value.version == 2
-    assert setting.owner.proposals[-1][0] == 2
-    assert setting.paths(table) == {"other"}
-
-
-@pytest.mark.parametrize(("moved", "reason"), [(True, "was cleaned up"), (False, "ends before version 1")])
-def test_the_error_for_a_missing_base_version_has_the_reason(setting: Setting, moved: bool, reason: str) -> None:
-    """The table has no owner: only the log shows whether the history was cleaned up, or went back."""
-    table = setting.table(None)
-    setting.append(table, "theirs")
-    transaction = appending(setting.again(table), "mine")
-    if moved:
-        setting.append(table, "more")
-        write_checkpoint(table)
-    for version in (1, 2):
-        table.log.delete(log_path.commit(version))
-    with pytest.raises(errors.ConcurrentModificationError, match=reason):
-        transaction.commit()
-    assert not table.log.published(2)
-
-
 # Failing storage, and slow writers
 
 
@@ -540,39 +497,6 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     assert acted
     assert caught.value.version == 2
     assert ("late" in setting.paths(table)) is landed
-
-
-def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
-    table = setting.table(None)
-    setting.append(table, "first")
-    transaction = appending(setting.again(table), "late")
-    moved: list[int] = []
-    moment = ("fsync_directory", table.log.folder)
-    once(storage, moment, lambda: moved.append(move_on(setting, table, commits=0)), lambda: table.log.published(2))
-    assert transaction.commit().version == 2
-    assert moved == [2]
-
-
-def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles) -> None:
-    table = setting.table(None)
-    setting.append(table, "first")
-    transaction = appending(setting.again(table), "late")
-    setting.append(table, "winner")
-    reads = iter((False, True))  # after the read that shows that the winner is another commit
-    once(storage, ("read", table.log.folder / log_path.commit(2)), lambda: move_on(setting, table), lambda: next(reads))
-    with pytest.raises(errors.ConcurrentModificationError):
-        transaction.commit()
-    assert not table.log.published(2)
-
-
-def test_writers_right_after_a_creation_leave_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
-    folder = setting.folder / "new"
-    new = Table.by_path(folder, setting.environment)
-    moment = ("fsync_directory", folder / LOG_FOLDER)
-    acted = once(storage, moment, lambda: setting.append(new, "second"), lambda: new.log.published(0))
-    table = create_filesystem_table(folder, setting.environment, SCHEMA, partition_columns=["month"])
-    assert acted
-    assert table.snapshot().version == 1
 
 
 # Arbitrary histories of writers, faults and maintenance

@@ -10,12 +10,11 @@ from refimpl.client.create import Creation, create_table
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.protocol import errors, log_path
-from refimpl.protocol.actions import Add
 from refimpl.protocol.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
-from spec_tests.client.conftest import SCHEMA, Setting, adding, failing
+from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -75,15 +74,6 @@ def test_the_loser_of_a_name_reports_the_winner_and_leaves_no_file(setting: Sett
     assert setting.again(winner).snapshot().version == 0
 
 
-def test_a_directory_with_a_file_of_another_writer_stays(setting: Setting) -> None:
-    mine, theirs = begun(setting), begun(setting)
-    theirs.finish()
-    (mine.location / "foreign").write_bytes(b"")
-    with pytest.raises(errors.NameTakenError):
-        mine.finish()
-    assert [path.name for path in mine.location.iterdir()] == ["foreign"]
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -117,13 +107,6 @@ def test_a_visible_table_whose_fsync_failed_has_an_unknown_outcome(setting: Sett
         setting.table(None, name="invoices")
     assert Table.by_path(setting.folder / "orders", setting.environment).snapshot().version == 0
     assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
-
-
-def test_a_folder_that_is_not_durable_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
-    storage.fail_when = lambda operation, path: (operation, path) == ("fsync_directory", setting.folder / "orders")
-    with pytest.raises(errors.LocationError):
-        setting.table(None)
-    assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
 def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Setting) -> None:
@@ -189,26 +172,6 @@ def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
     assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
 
 
-def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
-    creation = begun(setting)
-    with failing(storage, "link", log_path.commit(0)), pytest.raises(errors.OwnerUnavailableError):
-        creation.finish()
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("orders")
-    assert creation.finish().snapshot().version == 0
-
-
-def test_an_abandoned_creation_leaves_no_file_and_frees_the_name(setting: Setting) -> None:
-    creation = begun(setting)
-    data = creation.location / "a.parquet"
-    data.write_bytes(b"rows")
-    creation.abandon([Add(path="a.parquet", partition_values={}, size=4, modification_time=0, data_change=True)])
-    assert not creation.location.exists()
-    with pytest.raises(errors.TableNotFoundError):
-        setting.owner.resolve("orders")
-    assert setting.table().snapshot().version == 0
-
-
 def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,10 +187,3 @@ def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(
     with pytest.raises(errors.UnsupportedFeatureError, match="nextFeature"):
         begun(setting)
     assert not staged[0].location.exists()
-
-
-def test_a_creation_reports_damage_at_the_owner(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    creation = begun(setting)
-    monkeypatch.setattr(setting.owner, "drop_table", Mock(side_effect=errors.CorruptionError("the ledger is damaged")))
-    with pytest.raises(errors.CorruptionError, match="the ledger is damaged"):
-        creation.abandon()

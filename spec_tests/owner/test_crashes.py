@@ -24,24 +24,16 @@ from refimpl.care import dropping
 from refimpl.care.repair import repair
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.commits import DirectProposal, Landed, Ratified, Rejected
+from refimpl.protocol.commits import DirectProposal, Landed, Ratified
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.protocol.table_feature import (
-    CATALOG_MANAGED,
-    COORDINATED_COMMITS,
-    MANAGED_COMMIT,
-    CommitMode,
-    TableFeature,
-)
+from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import (
-    FEATURES_AND_COMMIT_MODES,
     START,
     OwnedTable,
     append,
     create,
     dropped,
     filesystem_table,
-    name_of,
     new_attempt,
     owned,
     ownership_change,
@@ -172,50 +164,6 @@ def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Inte
     return landed
 
 
-@pytest.mark.parametrize("pair", FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
-def test_interrupted_commit_lands_completely_or_not_at_all(
-    tmp_path: Path, pair: tuple[TableFeature, CommitMode]
-) -> None:
-    sent: dict[str, Sent] = {}
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        table = create(warehouse, *pair, commits=1)
-        sent["last"] = Sent(2, new_attempt(), append(START + 2))
-
-        def act(failing: refimpl.Warehouse) -> object:
-            through = table.through(failing)
-            try:
-                proposal = through.propose(2, sent["last"].content, attempt=sent["last"].attempt)
-            except OSError as error:  # the client failed before it proposed
-                raise OwnerUnavailableError(str(error)) from error
-            return failing.owner.commit(table.table_id, 2, proposal)
-
-        return act
-
-    landings = 0
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            table, last = owned(warehouse, "orders"), sent["last"]
-            before = {version: content for version, content in table.history().items() if version < 2}
-            assert list(before) == [0, 1]
-            landed = settled(table, last, before, ended)
-            landings += landed
-            repeated = (
-                warehouse.owner.commit(table.table_id, 2, table.propose(2, last.content, attempt=last.attempt))
-                if pair[1] is not CommitMode.STAGED
-                else None
-            )
-            if repeated is not None:
-                assert isinstance(repeated, Ratified if landed else Rejected), ended
-            if table.owner.resolve("orders").halted is None:
-                table.land(2)
-                table.backfill()
-                assert table.published() == list(range(len(table.history())))
-            else:
-                assert isinstance(ended.error, OutcomeUnknown), "only a failed fsync of a folder halts a table"
-    assert landings, "some interruptions come after the commit point"
-
-
 def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
@@ -227,30 +175,6 @@ def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
 
 
 # Creation
-
-
-def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> None:
-    """Whatever the crash left there, dropping the unfinished table frees the location. The folders around it may exist
-    and not be durable."""
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        return lambda failing: failing.owner.stage_table(
-            "orders", CATALOG_MANAGED, location=failing.directory / "a" / "place"
-        )
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        again = Faults()
-        with refimpl.open(folder, environment=again.environment()) as warehouse:
-            location = warehouse.directory / "a" / "place"
-            try:
-                left = warehouse.owner.resolve(location)
-            except TableNotFoundError:
-                assert ended.answer is None
-            else:
-                assert left.state is TableState.STAGING
-                warehouse.owner.drop_table(left.table_id)
-            assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
-            assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
 
 
 def test_staging_that_cannot_be_answered_leaves_the_location_free(

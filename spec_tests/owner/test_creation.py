@@ -9,7 +9,7 @@ import refimpl
 from refimpl.owner.tables import Tables
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import Registered
-from refimpl.protocol.commits import DirectProposal, Ratified, Rejected, RejectionReason
+from refimpl.protocol.commits import DirectProposal, Ratified
 from refimpl.protocol.errors import (
     InvalidRequestError,
     LocationError,
@@ -39,33 +39,6 @@ def test_registration_that_cannot_be_described_is_unknown(warehouse: refimpl.War
     with patch.object(Tables, "resolve_id", side_effect=OwnerUnavailableError("busy")), pytest.raises(OutcomeUnknown):
         warehouse.owner.register_table(staged.table_id, proposal)
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
-
-
-@both_features
-def test_a_foreign_version_0_is_rejected(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    other = CATALOG_MANAGED if feature is MANAGED_COMMIT else MANAGED_COMMIT
-    staged = warehouse.owner.stage_table("orders", feature)
-    foreign = builders.first_version(feature).replace(b'"refimpl"', b'"another"')
-    cases = [
-        (builders.first_version(None), RejectionReason.INCONSISTENT_TABLE),
-        (builders.first_version(other), RejectionReason.INCONSISTENT_TABLE),
-        (builders.append(builders.START), RejectionReason.INCONSISTENT_TABLE),
-        (b"", RejectionReason.MALFORMED_ACTIONS),
-        (builders.first_version(feature).split(b"\n", 1)[1], RejectionReason.COMMIT_INFO_NOT_FIRST),
-    ]
-    if feature is MANAGED_COMMIT:
-        cases.append((foreign, RejectionReason.INCONSISTENT_TABLE))
-    for content, reason in cases:
-        outcome = warehouse.owner.register_table(
-            staged.table_id, DirectProposal(attempt=builders.new_attempt(), content=content)
-        )
-        if content == builders.first_version(other) or reason is RejectionReason.INCONSISTENT_TABLE:
-            assert isinstance(outcome, Rejected), content
-            assert outcome.reason in (reason, RejectionReason.TXN_ID_MISSING)
-        else:
-            builders.refused(outcome, reason)
-        assert not LogStore(staged.location, warehouse.environment).published(0)
-    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(feature)), Registered)
 
 
 # Names

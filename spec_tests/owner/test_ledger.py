@@ -1,6 +1,5 @@
 """The owner's files: damage, schema versions, first starts, file systems, forks, backups, and opening a warehouse."""
 
-import gc
 import itertools
 import os
 import shutil
@@ -24,7 +23,7 @@ from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 from refimpl.protocol import actions, log_path
-from refimpl.protocol.commits import Conflict, InlineProposal, Ratified
+from refimpl.protocol.commits import InlineProposal, Ratified
 from refimpl.protocol.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
@@ -40,7 +39,6 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     protocol_of,
-    replace_ledger,
     sql,
 )
 from spec_tests.support.faults import (
@@ -310,16 +308,6 @@ def test_a_full_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -
     assert isinstance(table.commit(1, append(START + 1, lines=2000)), Ratified)
 
 
-def test_failed_close_raises_no_error(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-    faults = Faults(fail_from=OPENING + 2, error=disk_is_full)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-    assert isinstance(table.through(failing).commit(1), Conflict)  # the owner tries to store the lost attempt on close
-    failing.close()
-    assert faults.seen[OPENING:] == ["commit", "commit"]
-    faults.abandon()
-
-
 # Forks and threads
 
 
@@ -527,17 +515,6 @@ def version_of(path: Path) -> tuple[int, str]:
     return sql(path, "PRAGMA user_version")[0][0], sql(path, "PRAGMA journal_mode")[0][0]
 
 
-def test_write_ahead_log_is_switched_on_under_the_lock(tmp_path: Path) -> None:
-    path = bare(tmp_path / "warehouse" / "_owner" / FILE_NAME)
-    assert version_of(path) == (SCHEMA_VERSION, "delete")
-    watch = Watch()
-    watch.opened(tmp_path / "warehouse").close()
-    assert watch.outside == []
-    assert "journal" in watch.inside
-    assert version_of(path) == (SCHEMA_VERSION, "wal")
-    assert watch.seen[watch.seen.index("journal") + 1] == "fsync _owner/"
-
-
 def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
     """Also while other processes commit."""
     faults = Faults()
@@ -553,20 +530,6 @@ def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -
     assert version_of(copy) == (SCHEMA_VERSION, "delete")
     assert sql(copy, "PRAGMA integrity_check") == [("ok",)]
     assert sql(copy, "SELECT max(version) FROM commits") == [(3,)]
-
-
-def test_backup_removes_old_unfinished_ones(tmp_path: Path) -> None:
-    files = FailingFiles()
-    files.fail_when = lambda operation, path: operation in ("fsync", "unlink") and path.parent == tmp_path
-    with refimpl.open(tmp_path / "w", environment=Environment(files=files), create=True) as warehouse:
-        for _ in range(2):
-            with pytest.raises(OSError):
-                warehouse.owner.ledger.back_up(tmp_path / "copy")
-        old, young = (path for path in tmp_path.iterdir() if path.name != "w")
-        os.utime(old, (0, 0))
-        files.fail_when = lambda operation, path: False
-        warehouse.owner.ledger.back_up(tmp_path / "copy")
-    assert {path.name for path in tmp_path.iterdir()} == {young.name, "copy", "w"}
 
 
 def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) -> None:
@@ -596,16 +559,6 @@ def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
 
 
-def test_a_closed_warehouse_is_not_kept_for_forks(tmp_path: Path) -> None:
-    opened(tmp_path / "w").close()
-    gc.collect()
-    before = len(gc.get_objects())
-    for _ in range(10):
-        opened(tmp_path / "w").close()
-    gc.collect()
-    assert len(gc.get_objects()) - before < 10
-
-
 def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
     """Calls the fork hooks directly. Other tests here fork a process."""
     with opened(tmp_path / "w") as warehouse:
@@ -621,38 +574,6 @@ def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
                 pytest.raises(OwnerUnavailableError, match="forked inside a transaction"),
             ):
                 other.submit(table.owner.get_commits, table.table_id).result()
-
-
-def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
-    newer = bare(tmp_path / "other")
-    sql(newer, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-        replace_ledger(warehouse.owner.ledger.path, newer)
-        with pytest.raises(InvalidRequestError) as refused:
-            table.owner.get_commits(table.table_id)
-        assert refused.value.found == SCHEMA_VERSION + 1
-
-
-def test_backup_copies_the_ledger_that_is_in_place_now(tmp_path: Path) -> None:
-    with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).land(1)
-        ledger = warehouse.owner.ledger
-        replace_ledger(ledger.path, bare(tmp_path / "other"))
-        ledger.back_up(tmp_path / "backup")
-        assert sql(tmp_path / "backup", "SELECT count(*) FROM commits") == [(0,)]
-
-
-def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
-    """The first connection finds a ledger without a write-ahead log. A later connection adds the log."""
-    with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-        warehouse.owner.ledger.back_up(tmp_path / "backup")
-        replace_ledger(warehouse.owner.ledger.path, tmp_path / "backup")
-        for version in (2, 4):
-            assert isinstance(other.submit(table.commit, version).result(), Ratified)
-            assert isinstance(table.commit(version + 1), Ratified)
-        other.submit(warehouse.close).result()
 
 
 def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:

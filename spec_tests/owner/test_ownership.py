@@ -11,7 +11,7 @@ import refimpl
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, TableState
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Ratified, RejectionReason, VersionGap
-from refimpl.protocol.errors import InvalidRequestError, LocationError, TableNotFoundError
+from refimpl.protocol.errors import LocationError, TableNotFoundError
 from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
@@ -164,16 +164,6 @@ def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimp
         assert isinstance(outcome, Ratified) is lands, outcome
 
 
-def test_ownership_change_must_name_this_owner(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    elsewhere = actions.encode(
-        [info(START + 3), protocol_of(MANAGED_COMMIT), metadata_of(MANAGED_COMMIT, owner="another")]
-    )
-    for content in (append(START + 3), hand_back_commit(START + 3), elsewhere, ownership_change(CATALOG_MANAGED, 9999)):
-        refused(take_over(warehouse, plain, proposal=proposed(content)), RejectionReason.INCONSISTENT_TABLE)
-    assert not plain.published(3)
-    assert isinstance(take_over(warehouse, plain), Ratified)
-
-
 def test_a_forgotten_take_over_frees_its_name(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     with patch.object(LogStore, "put_once", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
         take_over(warehouse, plain)
@@ -204,19 +194,6 @@ def test_take_over_rejects_a_location_that_is_no_table(
         with pytest.raises(LocationError):
             take_over(warehouse, LogStore(location, warehouse.environment))
     assert isinstance(take_over(warehouse, plain), Ratified)
-
-
-def test_table_with_the_largest_version_accepts_no_commit(warehouse: refimpl.Warehouse) -> None:
-    log = filesystem_table(warehouse.directory / "plain", versions=0)
-    log.put_if_absent(log_path.commit(log_path.MAX_VERSION - 1), append(START))
-    proposal = proposed(ownership_change(MANAGED_COMMIT, START + 1))
-    assert isinstance(take_over(warehouse, log, version=log_path.MAX_VERSION, proposal=proposal), Ratified)
-    table = owned(warehouse, "plain")
-    assert table.latest == log_path.MAX_VERSION
-    with pytest.raises(InvalidRequestError):
-        table.commit(log_path.MAX_VERSION + 1, append(START + 2))
-    assert isinstance(table.commit(log_path.MAX_VERSION, append(START + 2)), Conflict)
-    table.backfill()
 
 
 def test_roots_given_at_opening_are_remembered(tmp_path: Path) -> None:
@@ -255,26 +232,6 @@ def test_owner_may_reject_a_hand_back(delayed: OwnedTable) -> None:
     assert isinstance(hand_back(delayed, 3), Ratified)
 
 
-def test_hand_back_must_remove_feature_and_properties(table: OwnedTable) -> None:
-    other = CATALOG_MANAGED if table.feature is MANAGED_COMMIT else MANAGED_COMMIT
-    flawed = [
-        append(START + 1),
-        actions.encode([info(START + 1), protocol_of(table.feature), metadata_of(None)]),
-        ownership_change(other, START + 1),
-    ]
-    if not table.feature.owner_leaves_first:
-        flawed.append(actions.encode([info(START + 1), metadata_of(None)]))
-    if table.feature is MANAGED_COMMIT:
-        flawed.append(actions.encode([info(START + 1), protocol_of(None)]))
-        flawed.append(actions.encode([info(START + 1), protocol_of(None), metadata_of(MANAGED_COMMIT)]))
-    for content in flawed:
-        refused(hand_back(table, 1, content), RejectionReason.INCONSISTENT_TABLE)
-    refused(hand_back(table, 1, hand_back_commit(START)), RejectionReason.IN_COMMIT_TIMESTAMP)
-    refused(hand_back(table, 1, b""), RejectionReason.MALFORMED_ACTIONS)
-    assert table.published() == [0]
-    assert isinstance(hand_back(table, 1), Ratified)
-
-
 def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
     """DELTA_SPARK.md#dropping-the-feature: Spark first removes the properties through the owner, then the feature."""
     table = create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
@@ -284,14 +241,3 @@ def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
     assert isinstance(hand_back(table, 1, actions.encode([info(START + 1), metadata_of(None)])), Ratified)
     assert table.owner.resolve(table.log.location).state is TableState.HANDED_BACK
     assert table.published() == [0, 1]
-
-
-def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    victim = table.owner.get_commits(table.table_id).commits[0].file_name
-    assert victim is not None
-    (table.log.folder / "_commits" / victim).write_bytes(append(START + 1))
-    with pytest.raises(refimpl.protocol.errors.CorruptLogError):
-        hand_back(table, 3)
-    assert table.owner.resolve("orders").state is TableState.ACTIVE
-    assert not table.log.published(3)

@@ -1,6 +1,6 @@
 """Changes of a catalog besides commits, and their preconditions; and the description of a table that changes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from refimpl.protocol.table_feature import (
     TableFeature,
 )
 from refimpl.served import catalog_requests
-from refimpl.storage.environment import Environment, HostLock
+from refimpl.storage.environment import Environment
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -40,8 +40,8 @@ from spec_tests.support.builders import (
     protocol_of,
     refused,
 )
-from spec_tests.support.faults import FailingFiles, Faults, opened
-from spec_tests.support.lock_watch import Watch, watched_lock
+from spec_tests.support.faults import FailingFiles, opened
+from spec_tests.support.lock_watch import Watch
 
 
 def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None:
@@ -89,43 +89,6 @@ def publish(table: OwnedTable, versions: Iterable[int]) -> None:
     truth = table.history()
     for version in versions:
         (table.log.folder / log_path.commit(version)).write_bytes(truth[version])
-
-
-@pytest.mark.parametrize("last", [4, 5])
-@pytest.mark.parametrize("with_commit", [False, True])
-def test_long_report_is_confirmed_in_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_commit: bool, last: int
-) -> None:
-    """Each file is read once and written once, and other processes may commit between two batches."""
-    monkeypatch.setattr(catalog_requests, "BATCH", 2)
-    faults, holds = Faults(), 0
-
-    @watched_lock
-    def counted(path: Path, real: HostLock) -> Iterator[None]:
-        nonlocal holds
-        holds += 1
-        with real():
-            yield
-
-    with refimpl.open(tmp_path, create=True, environment=faults.environment(host_lock=counted)) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=last)
-        publish(table, range(1, last + 1))
-        report = UpdatePreconditions(published_through=last)
-        proposal = table.propose(last + 1, append(START + last + 1))
-        holds, before = 0, len(faults.seen)
-        if with_commit:
-            assert isinstance(table.owner.commit_if(table.table_id, last + 1, proposal, report), Ratified)
-        else:
-            assert table.owner.update(table.table_id, report) is None
-        assert holds == (last + 1) // 2
-        seen = faults.seen[before:]
-        assert [effect for effect in seen if effect.startswith(("replace", "commit"))] == [
-            "replace 1.json", "replace 2.json", "commit", "replace 3.json", "replace 4.json", "commit",
-            *(["replace 5.json", "commit"] if last == 5 else []),
-        ]  # fmt: skip
-        assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [
-            last + 1
-        ] * with_commit
 
 
 @pytest.mark.parametrize("with_commit", [False, True])

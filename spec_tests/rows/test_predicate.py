@@ -88,27 +88,6 @@ VALUES: list[tuple[str, dict[str, str], bool | None]] = [
 
 
 class TestThreeValuedLogicOnPartitionValues:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("q = 3", True), ("q = 4", False), ("q <> 3", False), ("q != 4", True), ("3 = q", True),
-            ("q < 4", True), ("q < 3", False), ("q <= 3", True), ("q > 2", True), ("q >= 4", False), ("4 > q", True),
-            ("q BETWEEN 1 AND 3", True), ("q NOT BETWEEN 1 AND 3", False), ("q IN (1, 3)", True),
-            ("q IN (1, 2)", False), ("q NOT IN (1, 2)", True), ("q IS NULL", False), ("q IS NOT NULL", True),
-            ("q = NULL", None), ("q IN (1, NULL)", None), ("q IN (3, NULL)", True), ("q NOT IN (1, NULL)", None),
-            ("q <=> 3", True), ("q <=> NULL", False), ("NOT q = 3", False), ("NOT (q = 3 AND p = 'a')", False),
-            ("q = 3 OR p = 'b'", True), ("q = 4 OR p = 'b'", False), ("TRUE", True), ("FALSE", False), ("NULL", None),
-            ("p LIKE 'a%'", True), ("p LIKE '_'", True), ("p LIKE '__'", False), ("p NOT LIKE 'b%'", True),
-            ("q = '3'", True), ("q < 3.5", True), ("q = 3.5", False), ("q = -3", False), ("q <= 2.5", False),
-            ("q < 2147483648", True), ("q > 1e400", False), ("q >= -1e400", True), ("q = 1e400", False),
-            ("q = 3L", True), ("q = 3S", True), ("q = 3.0BD", True), ("q = CAST('3' AS INT)", True),
-            ("q = CAST(3.0 AS DECIMAL)", True), ("q < CAST(3.5 AS DOUBLE)", True), ("q = " + "9" * 5000, False),
-            ("q = CAST(NULL AS INT)", None), ("q <=> CAST(NULL AS BIGINT)", False),
-        ],
-    )  # fmt: skip
-    def test_a_condition_on_a_value(self, text: str, expected: bool | None) -> None:
-        assert truth(text, q="3", p="a") is expected
-
     @pytest.mark.parametrize(("text", "values", "expected"), VALUES)
     def test_values_are_compared_as_their_types(self, text: str, values: dict[str, str], expected: bool | None) -> None:
         """NaN is above every number."""
@@ -389,39 +368,6 @@ def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
     test = file_test("amount = g", from_arrow(schema), ("g",))
     bounds = {"numRecords": 1, "nullCount": {"amount": 0}, "minValues": {"amount": 0.1}, "maxValues": {"amount": 0.1}}
     assert test.may_match(add(g="0.1", stats=bounds))
-
-
-@pytest.mark.parametrize(
-    ("condition", "kind", "matching"),
-    [
-        ("n = '0.10000000000000000001'", "decimal(10,2)", ["0.10"]),
-        ("n < '0.10000000000000000001'", "decimal(10,2)", ["-1.00"]),
-        ("n <= CAST('0.09999999999999999999' AS DOUBLE)", "decimal(10,2)", ["-1.00", "0.10"]),
-        ("n IN ('1e5', '-1')", "decimal(10,2)", ["-1.00", "100000.00"]),
-        ("n IN (0.10000000000000000001, '-1')", "decimal(10,2)", ["-1.00", "0.10"]),
-        ("n IN (9007199254740992, 1e3)", "long", ["9007199254740993"]),
-        ("n IN ('9007199254740992', NULL, 1e3)", "long", ["9007199254740993"]),
-        ("n IN ('9007199254740992', 1000)", "long", []),
-        ("n IN (1.5, '9007199254740992')", "long", ["9007199254740993"]),
-        ("n IN ('9007199254740992', 1.5)", "long", []),
-        ("n IN (CAST(2 AS BIGINT), -9223372036854775808, '9007199254740992')", "long", []),
-        ("n IN (CAST(2 AS DECIMAL(5,0)), '9007199254740992')", "long", ["9007199254740993"]),
-        ("n = -1e0", "decimal(20,0)", ["-1"]),
-        ("n >= 1e5", "decimal(20,0)", ["100000"]),
-        ("n > '-1e400'", "decimal(10,2)", ["-1.00", "0.10", "100000.00"]),
-        ("n < 1e18", "integer", ["-1", "100000"]),
-        ("n > 9e14", "long", ["9007199254740993"]),
-    ],
-)
-def test_numbers_are_compared_with_a_double_in_double_precision(condition: str, kind: str, matching: list[str]) -> None:
-    """As in Spark, where a text that is compared with a decimal is a double, too."""
-    schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
-    texts = {"decimal(10,2)": ["-1.00", "0.10", "100000.00"], "long": ["-1", "9007199254740993"]}
-    values = [partition_values.from_text(text, schema["n"].type) for text in texts.get(kind, ["-1", "100000"])]
-    rows = pa.Table.from_pylist([{"n": value} for value in values], schema=to_arrow(schema))
-    selected = [str(value) for value in rows.filter(condition_of(condition, schema).to_arrow())["n"].to_pylist()]
-    assert selected == matching
-    assert [str(v) for v in values if file_test(condition, schema, ("n",)).matches_partition({"n": str(v)})] == matching
 
 
 @given(

@@ -5,7 +5,6 @@ import itertools
 import json
 import logging
 import resource
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +25,11 @@ from uvicorn.server import ServerState
 import refimpl
 from refimpl.cli.application import application
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
-from refimpl.server.application import SMALL_BODY_BYTES, Limits
+from refimpl.server.application import Limits
 from refimpl.server.routes import ROUTES
 from refimpl.server.serving import LEAST_READ, JsonLines, affordable, http_protocol, open_listener
 from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import BAD, DELTA, EXHAUSTED, LEGACY, VERSION_CONFLICT, WireTable, refusal
+from spec_tests.server.wire import BAD, EXHAUSTED, LEGACY, VERSION_CONFLICT, WireTable, refusal
 
 
 def test_health_reports_whether_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
@@ -115,37 +114,6 @@ def test_internal_error_is_logged_and_not_shown_to_the_client(
     assert other.register().status_code == 200
 
 
-def test_connections_send_answers_without_delay() -> None:
-    """Every accepted connection has the option TCP_NODELAY."""
-    options: list[int] = []
-
-    def connected() -> asyncio.Protocol:
-        class Connected(asyncio.Protocol):
-            def connection_made(self, transport: Any) -> None:
-                options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-                transport.close()
-
-        return Connected()
-
-    async def play() -> None:
-        listener = open_listener("127.0.0.1", 0)
-        async with await asyncio.get_running_loop().create_server(connected, sock=listener):
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(play())
-    assert options == [1]
-
-
-def test_bound_address_cannot_be_bound_again() -> None:
-    with (
-        open_listener("127.0.0.1", 0) as first,
-        pytest.raises(InvalidRequestError, match="choose another address or port"),
-    ):
-        open_listener("127.0.0.1", first.getsockname()[1])
-
-
 @pytest.mark.parametrize(
     ("soft", "hard", "allowed", "raised"),
     [
@@ -200,22 +168,6 @@ def test_invalid_serve_options_are_explained_and_change_nothing(
 
 
 # Requests that no call understands
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
-def test_unknown_method_is_405_with_the_allowed_methods(table: WireTable, http: TestClient, method: str) -> None:
-    answer = http.request(method, table.url)
-    assert refusal(answer) == (405, "BadRequestException")
-    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
-    assert table.state()[0] == 0
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/api", f"{DELTA}/nonsense", f"{LEGACY}/volumes", "/api/2.0/nothing", "/etc/passwd", "/%00", "//x"]
-)
-def test_an_unknown_call_is_404(http: TestClient, path: str) -> None:
-    assert refusal(http.get(path)) == (404, "NotFoundException")
-    assert refusal(http.post(path, json={})) == (404, "NotFoundException")
 
 
 def test_body_with_two_lengths_is_rejected_and_the_connection_closed(table: WireTable, http: TestClient) -> None:
@@ -346,52 +298,6 @@ async def posted(application: Any, path: str, receive: Receive) -> tuple[int, An
     }  # fmt: skip
     await application(scope, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
-
-
-@pytest.mark.parametrize(("wait", "status"), [(60.0, 408), (0.0, 400)], ids=["slow", "cut-short"])
-def test_incomplete_body_ends_the_request(serve: Serve, wait: float, status: int) -> None:
-    table = WireTable(serve(limits=Limits(body_seconds=0.05))).create()
-    pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}])
-
-    async def receive() -> dict[str, Any]:
-        piece = next(pieces, None)
-        if piece is None:
-            await asyncio.sleep(wait)
-        return piece or {"type": "http.disconnect"}
-
-    answered, answer = asyncio.run(posted(table.http.app, table.url, receive))
-    assert (answered, answer["error"]["code"]) == (status, status)
-    table.land(1)
-
-
-def test_long_bodies_beyond_the_limit_get_503(serve: Serve) -> None:
-    """Long bodies count as long as they are in memory. Short bodies are accepted at the same time."""
-    table = WireTable(serve(limits=Limits(requests=1))).create()
-    long = b" " * (SMALL_BODY_BYTES + 1)
-
-    async def play() -> list[int]:
-        held, go_on = asyncio.Event(), asyncio.Event()
-
-        async def slowly() -> dict[str, Any]:
-            if held.is_set():
-                await go_on.wait()
-                return {"type": "http.request", "body": b"", "more_body": False}
-            held.set()
-            return {"type": "http.request", "body": long, "more_body": True}
-
-        async def status(body: bytes) -> int:
-            async def receive() -> dict[str, Any]:
-                return {"type": "http.request", "body": body, "more_body": False}
-
-            return (await posted(table.http.app, table.url, receive))[0]
-
-        first = asyncio.create_task(posted(table.http.app, table.url, slowly))
-        await held.wait()
-        meanwhile = [await status(long), await status(b"")]
-        go_on.set()
-        return [*meanwhile, (await first)[0], await status(long)]
-
-    assert asyncio.run(play()) == [503, 400, 400, 400]
 
 
 # The description

@@ -71,23 +71,6 @@ def ratified_locally(table: WireTable, warehouse: refimpl.Warehouse, staged: Sta
 # What lands
 
 
-def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
-    """A client repeats its request after a lost answer. Unity Catalog's server forgets all but the newest commit. The
-    replay is recognized before its report and its etag are checked."""
-    etag = table.state()[2]
-    staged = with_metadata(table, 1, team="a")
-    assert table.propose(staged, etag=etag).status_code == 200
-    table.land(2)
-    table.publish(staged)
-    assert table.update(reported(1)).status_code == 200
-    staged.path.unlink()  # removed by a cleanup
-    before = table.state()
-    for more, terms in (((), {}), ((reported(0),), {"etag": etag}), ((reported(99),), {"etag": "another"})):
-        answer = table.propose(staged, *more, **terms)
-        assert (answer.status_code, answer.json()["latest-table-version"]) == (200, 2)
-    assert table.state() == before
-
-
 # What loses
 
 

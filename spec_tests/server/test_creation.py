@@ -16,7 +16,6 @@ from refimpl.owner.local import LocalOwner
 from refimpl.protocol.errors import CorruptionError, OwnerUnavailableError
 from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES, CatalogRequests
 from refimpl.server import delta_api
-from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
     BAD,
     LEGACY,
@@ -31,20 +30,6 @@ from spec_tests.server.wire import (
 )
 
 # Creation
-
-
-def test_a_staged_table_is_not_listed_until_it_is_registered(http: TestClient, warehouse: refimpl.Warehouse) -> None:
-    table = WireTable(http)
-    staged = table.stage()
-    assert staged["required-properties"]["io.unitycatalog.tableId"] == staged["table-id"]
-    assert "catalogManaged" in staged["required-protocol"]["writer-features"]
-    assert refusal(http.get(table.url)) == NO_TABLE
-    assert warehouse.tables() == []
-    table.write_first_version()
-    answer = table.register()
-    assert answer.status_code == 200
-    assert answer.json() == table.load()
-    assert warehouse.tables() == ["orders"]
 
 
 def test_load_shows_what_the_log_says(table: WireTable) -> None:
@@ -167,13 +152,6 @@ def test_schemas_are_the_prefixes_of_the_owners_names(http: TestClient, warehous
         assert [table["name"] for table in answer.json()["tables"]] == names
     assert WireTable(http, "orders", schema="sales").load()["latest-table-version"] == 0
     assert http.get(f"{LEGACY}/tables/unity.sales.orders").json()["schema_name"] == "sales"
-
-
-def test_a_declared_schema_is_there_before_its_first_table(serve: Serve, warehouse: refimpl.Warehouse) -> None:
-    http = serve(schemas=("sales",))
-    WireTable(http, schema="sales").create().land(1)
-    assert warehouse.tables() == ["sales.orders"]
-    assert warehouse.table("sales.orders").snapshot().version == 1
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])

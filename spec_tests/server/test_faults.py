@@ -25,8 +25,7 @@ from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server import scheduling
 from refimpl.server.application import Server
 from refimpl.storage.environment import Environment
-from spec_tests.server.conftest import Serve, inline_table
-from spec_tests.server.test_older_calls import OlderTable
+from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, NO_TABLE, UNAVAILABLE, UNKNOWN, VERSION_CONFLICT, Staged, WireTable, refusal
 from spec_tests.support import faults as disk
 from spec_tests.support.builders import START, append, create
@@ -194,40 +193,6 @@ def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked
 # Several servers
 
 
-def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> None:
-    """Four clients on two servers race for ten versions. A loser loads the table, and tries the next version."""
-    servers = [serve(), serve()]
-    first = WireTable(servers[0]).create()
-    landed: list[tuple[int, str]] = []
-
-    def client(number: int) -> None:
-        mine = WireTable(servers[number % 2])
-        mine.table_id, mine.location = first.table_id, first.location
-        while (version := mine.state()[0] + 1) <= 10:
-            staged = mine.write_staged(version)
-            answer = mine.propose(staged)
-            if answer.status_code == 200:
-                landed.append((version, staged.name))
-            else:
-                assert refusal(answer) == VERSION_CONFLICT, answer.text
-
-    with ThreadPoolExecutor(4) as clients:
-        list(clients.map(client, range(4)))
-    assert sorted(version for version, _ in landed) == list(range(1, 11))
-    listed = first.load()["commits"]
-    assert [(c["version"], c["file-name"]) for c in reversed(listed)] == sorted(landed)
-
-
-def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> None:
-    first, second = serve(), serve()
-    table = WireTable(first).create()
-    staged = table.land(1)
-    table.http = second
-    assert table.propose(staged).status_code == 200, "a replay to another server"
-    assert second.delete(table.url).status_code == 204
-    assert first.get(table.url).status_code == 404
-
-
 def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:
     """It finishes them before it closes the ledger, and reports whether all ended in time."""
     table = WireTable(serve()).create()
@@ -355,30 +320,6 @@ def test_commit_to_a_table_that_is_renamed_meanwhile_is_answered_with_it(
     answer = table.propose(staged)
     assert (answer.status_code, answer.json().get("latest-table-version")) == (200, 1)
     assert refusal(table.propose(staged)) == UNKNOWN
-
-
-@pytest.mark.parametrize("kind", [WireTable, OlderTable])
-def test_creation_of_a_table_that_is_renamed_meanwhile_is_answered_with_it(
-    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, kind: type[WireTable]
-) -> None:
-    table, owner = kind(http).prepared(), server_of(http)._delta.owner
-    between(
-        monkeypatch, owner, "register_table",
-        lambda: warehouse.owner.rename_table(table.table_id, "sales", before="orders"),
-    )  # fmt: skip
-    answer = table.register()
-    assert (answer.status_code, table.table_id in answer.text) == (200, True)
-    assert warehouse.tables() == ["sales"]
-
-
-def test_load_is_consistent_while_inline_commits_land(
-    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = inline_table(warehouse)
-    owner = server_of(http)._warehouse.owner
-    between(monkeypatch, owner, "backfill_to_version", lambda: local.append(pa.table({"id": [2]})))
-    assert WireTable(http).state()[:2] == (1, [])
-    assert WireTable(http).state()[:2] == (2, [])
 
 
 def test_published_version_that_the_ledger_lacks_is_in_the_answer(table: WireTable) -> None:

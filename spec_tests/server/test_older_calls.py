@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.server.scheduling import FairQueue
-from spec_tests.server.conftest import Serve, inline_table
-from spec_tests.server.wire import LEGACY, PROTOCOL, START, VERSION_CONFLICT, Staged, WireTable, refusal
+from spec_tests.server.conftest import inline_table
+from spec_tests.server.wire import LEGACY, PROTOCOL, VERSION_CONFLICT, Staged, WireTable, refusal
 
 COMMITS = f"{LEGACY}/delta/preview/commits"
 INVALID = (400, "INVALID_ARGUMENT")
@@ -107,46 +107,12 @@ def test_a_staged_table_has_credentials(http: TestClient) -> None:
     assert http.post(f"{LEGACY}/temporary-table-credentials", json=staged).status_code == 200
 
 
-def test_commits_land_in_order_and_are_listed(table: OlderTable) -> None:
-    staged = [table.land(version) for version in (1, 2, 3)]
-    assert table.commits().json()["commits"][0] == {
-        "version": 3, "timestamp": START + 3, "file_name": staged[2].name, "file_size": len(staged[2].content),
-        "file_modification_timestamp": table.load()["commits"][0]["file-modification-timestamp"],
-    }  # fmt: skip
-    assert table.versions(2) == ([3, 2], 3)
-    assert table.versions(1, end_version=2) == ([2, 1], 3)
-    assert table.versions(4) == ([], 3)
-
-
-def test_a_replay_succeeds_and_a_lost_race_is_a_conflict(table: OlderTable) -> None:
-    first = table.land(1)
-    table.land(2)
-    assert table.commit(first).status_code == 200
-    assert older(table.commit(table.write_staged(1), latest_backfilled_version=1)) == CONFLICT
-    assert older(table.commit(table.write_staged(4))) == INVALID, "a gap"
-    assert table.versions() == ([2, 1], 2)
-
-
 def test_both_apis_have_one_queue_for_a_table(table: OlderTable) -> None:
     queue: FairQueue = table.http.app_state["server"]._queue
     table.land(1)
     assert older(table.commit(table.write_staged(1), table_id=table.table_id.upper())) == CONFLICT
     assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
     assert len(queue._losers) == 1, "the two lost races are of one client of one table"
-
-
-def test_a_full_backlog_ends_with_a_report(serve: Serve) -> None:
-    table = OlderTable(serve(backlog_limit=2))
-    table.create()
-    staged = [table.land(1), table.land(2)]
-    third = table.write_staged(3)
-    assert older(table.commit(third)) == (429, "RESOURCE_EXHAUSTED")
-    for published in staged:
-        table.publish(published)
-    assert table.commit(third, latest_backfilled_version=1).status_code == 200
-    assert table.commit(latest_backfilled_version=2).status_code == 200
-    assert table.versions() == ([3], 3)
-    assert older(table.commit(latest_backfilled_version=4)) == INVALID
 
 
 def test_a_commit_changes_the_metadata_that_it_repeats(table: OlderTable) -> None:

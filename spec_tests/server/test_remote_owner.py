@@ -11,7 +11,6 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,9 +21,9 @@ import msgspec
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
+from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match
 from refimpl.care import dropping
-from refimpl.catalog.messages import LoadedTable, SetDomainMetadata
+from refimpl.catalog.messages import LoadedTable
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
@@ -39,7 +38,7 @@ from refimpl.protocol.commit_owner import (
     Maintenance,
     MaintenancePolicy,
 )
-from refimpl.protocol.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
+from refimpl.protocol.commits import Conflict, Landed, NotLanded, StagedProposal
 from refimpl.protocol.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
@@ -49,7 +48,6 @@ from refimpl.protocol.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
-from refimpl.remote_owner import documents
 from refimpl.remote_owner.connection import (
     LONGEST_PAUSE,
     TRIES,
@@ -139,17 +137,6 @@ def calls_answered(answer: Reply, *before: Exception) -> DeltaCalls:
     connection = Connection(address, timeout=1)
     connection.send = Mock(side_effect=itertools.chain(before, itertools.repeat(answer)))  # type: ignore[method-assign]
     return DeltaCalls(address, Environment(pause=lambda _: None), connection)
-
-
-@pytest.mark.parametrize("table", ["orders", None, {}], ids=repr)
-def test_an_error_with_a_member_named_table_is_understood(table: object) -> None:
-    """Only this server adds this member: UNITY_CATALOG.md#conflict."""
-    error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
-
-    calls = calls_answered(Reply(status=404, body=msgspec.json.encode({"error": error, "table": table})))
-    assert calls.call_once("GET", "/t", LoadedTable) == Refusal(
-        status=404, kind="NoSuchTableException", message="dropped"
-    )
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "ResourceExhaustedException"), (400, "InvalidParameterException")])
@@ -368,45 +355,6 @@ def test_replay_answered_as_a_conflict_is_recognized_in_the_log(
         assert ids_in(other.table("orders")) == [1, 2]
 
 
-def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Reach) -> None:
-    """A third of all requests or answers is lost, repeated, rejected or late. After an unknown outcome, the row may be
-    there or not."""
-    shares = {
-        Fault.DROP_REQUEST: 0.05, Fault.DROP_RESPONSE: 0.1, Fault.DUPLICATE: 0.05, Fault.BUSY: 0.05,
-        Fault.UNAVAILABLE: 0.05, Fault.UNAVAILABLE_LANDED: 0.05, Fault.DELAY: 0.02,
-    }  # fmt: skip
-    reach(catalog, **PLACE).create_table("orders", SCHEMA)
-    acknowledged: list[int] = []
-    unknown: list[int] = []
-
-    def write(table: Table, start: int) -> None:
-        for number in range(start, start + 8):
-            with suppress(OwnerUnavailableError):
-                try:
-                    table.append(rows(number))
-                except OutcomeUnknown:
-                    unknown.append(number)
-                else:
-                    acknowledged.append(number)
-
-    with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
-        tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
-        with ThreadPoolExecutor() as writers:
-            list(writers.map(write, tables, (0, 100, 200)))
-        assert proxy.counts().total() > 20
-    landed = ids_in(reach(catalog, **PLACE).table("orders"))
-    assert len(acknowledged) > 12
-    assert sorted(set(landed)) == landed
-    assert set(acknowledged) <= set(landed) <= {*acknowledged, *unknown}
-
-
-def table_through(warehouse: RemoteWarehouse) -> Table:
-    for _ in range(20):
-        with suppress(OwnerUnavailableError):
-            return warehouse.table("orders")
-    return warehouse.table("orders")
-
-
 def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:
     """The server registered the table. If the client took its name for taken, it would delete the table's files."""
     with serving(tmp_path / "catalog") as (url, inside):
@@ -470,24 +418,6 @@ def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, re
         transaction.set_properties({"team": "b"})
         transaction.commit()
         assert inside.tables["orders"].properties.items() >= {**kept, "team": "b"}.items()
-
-
-def test_removed_delta_property_needs_no_log(tmp_path: Path, reach: Reach) -> None:
-    with serving(tmp_path / "catalog") as (url, inside):
-        table = reach(url, **PLACE).create_table("orders", SCHEMA, properties={"delta.appendOnly": "true"})
-        transaction = table.transaction()
-        transaction.set_properties({}, remove=["delta.appendOnly"])
-        with patch.object(documents, "configuration_in", side_effect=AssertionError("read the log")):
-            transaction.commit()
-        assert "delta.appendOnly" not in inside.tables["orders"].properties
-
-
-def test_domain_is_sent_without_its_name() -> None:
-    configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
-    action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
-    asked = Mock(side_effect=AssertionError("nothing to ask"))
-    (update,) = documents.changes(f"{action}\n".encode(), asked, asked)
-    assert update == SetDomainMetadata(updates={"delta.clustering": {"clusteringColumns": [["day"]]}})
 
 
 # Names, errors and invalid input
@@ -860,17 +790,6 @@ def test_refused_replay_of_a_drop_is_resolved_or_unknown(
         assert local.tables() == ([] if landed or known else ["orders"])
 
 
-def test_undecided_attempt_is_not_sent_for_another_version(reach: Reach, listen: Listen) -> None:
-    remote, attempt = reach(listen()), str(uuid.uuid4())
-    table = remote.create_table("orders", SCHEMA)
-    name = table.log.stage("_staged_commits", 1, attempt, append(clock_ms() + 1))
-    with answering(remote.owner, "POST", [None] * 99, False), pytest.raises(OutcomeUnknown):
-        remote.owner.commit(table.table_id or "", 1, StagedProposal(attempt=attempt, file_name=name))
-    other = StagedProposal(attempt=attempt, file_name=log_path.staged_commit(2, attempt))
-    assert isinstance(remote.owner.commit(table.table_id or "", 2, other), Rejected)
-    assert table.snapshot().version == 0
-
-
 def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, directory: Path) -> None:
     """To find a table by its id, the client searches the list, and then loads the table by its name."""
     with refimpl.open(listen(), token=None) as remote, refimpl.open(directory) as local:
@@ -982,12 +901,6 @@ def test_answer_of_another_kind_of_server_is_explained(
         assert "dco_secret" not in str(refused.value)
 
 
-def test_port_without_tls_is_explained(listen: Listen, reach: Reach) -> None:
-    url = listen().replace("http://", "https://")
-    with pytest.raises(InvalidRequestError, match="check that this port serves https"):
-        reach(url).table("orders")
-
-
 def test_certificate_that_is_not_trusted_is_explained(tmp_path: Path, reach: Reach) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate")
@@ -1027,24 +940,6 @@ def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach)
             with pytest.raises(TableNotFoundError, match="has no table"):
                 remote.table("orders")
     assert NoTables.connections == [2, 2]
-
-
-def test_answer_after_an_interim_one_is_not_read_by_the_next_request() -> None:
-    hinted = threading.Event()
-
-    class Hints(Handler):
-        def do_GET(self) -> None:  # noqa: N802
-            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
-            self.wfile.flush()
-            assert hinted.wait(60)
-            self.reply(200, b"{}", "application/json")
-
-    late = patch("refimpl.remote_owner.connection._was_closed", return_value=False)  # the second answer is on its way
-    with Listener("127.0.0.1", 0, Hints) as server, late:
-        connection = Connection(address_of(server.url), timeout=60)
-        assert connection.send("GET", "/").status == 103
-        hinted.set()
-        assert connection.send("GET", "/").status == 103
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"])

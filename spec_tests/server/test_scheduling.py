@@ -4,7 +4,6 @@ request waits beyond its deadline."""
 import asyncio
 import dataclasses
 import errno
-import gc
 import json
 import os
 import re
@@ -25,7 +24,6 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server import scheduling
 from refimpl.server.application import Limits
@@ -252,38 +250,6 @@ def test_endless_call_is_answered_at_its_deadline(
     assert not carried_out
 
 
-def test_abandoned_call_leaves_no_reported_exception() -> None:
-    """The call fails after its client has gone. Nothing keeps or reports its exception."""
-    pool, publisher, begun, go_on = Pool(1, 10, lock=True), Publisher(1), threading.Event(), threading.Event()
-    reported: list[Any] = []
-
-    def fail() -> None:
-        begun.set()
-        assert go_on.wait(120)
-        raise ZeroDivisionError
-
-    async def play() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        gone = asyncio.create_task(pool.run(fail, time.monotonic() + 60))
-        assert await asyncio.to_thread(begun.wait, 120)
-        gone.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-        go_on.set()
-        await pool.run(lambda: None, time.monotonic() + 60)
-        gc.collect()
-
-    asyncio.run(play())
-    publisher.submit(go_on.set)
-    assert pool.close(20.0)
-    assert publisher.close(20.0)
-    with pytest.raises(RuntimeError):
-        asyncio.run(pool.run(lambda: None, time.monotonic() + 60))
-    assert not reported
-    assert not pool._running
-    assert not publisher._running
-
-
 @contextmanager
 def served_table(directory: Path) -> Iterator[tuple[subprocess.Popen[str], WireTable]]:
     """A server in another process, with a table."""
@@ -308,21 +274,6 @@ def test_a_server_stops_while_another_process_holds_the_lock(directory: Path) ->
             os.kill(server.pid, signal.SIGTERM)
             assert answers_of(writer).startswith(b"HTTP/1.1 503")
             assert server.wait(120) == 0
-
-
-@pytest.mark.processes
-def test_a_server_stops_while_another_process_publishes(directory: Path) -> None:
-    """No request is open, so the server stops with success."""
-    with (
-        served_table(directory) as (server, table),
-        refimpl.open(directory) as warehouse,
-        host_lock(directory / "_owner" / f"publishing-{table.table_id}")(),
-    ):
-        warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=1))
-        table.land(1)
-        os.kill(server.pid, signal.SIGTERM)
-        assert server.wait(120) == 0
-        assert [commit.version for commit in warehouse.owner.get_commits(table.table_id).commits] == [1]
 
 
 # The queue in which losers of a race get their turn; the clock is the test's

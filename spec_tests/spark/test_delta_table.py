@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyspark.errors import AnalysisException
 
@@ -21,7 +20,6 @@ from refimpl.spark import DeltaConnection, delta_table
 from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.spark.frames import functions
 from refimpl.warehouse import Warehouse
-from spec_tests.client.test_row_tracking import preserved, stable
 from spec_tests.rows.test_row_rules import column, generated, identity, struct
 from spec_tests.spark.conftest import lose_checkpoints, settings
 
@@ -114,27 +112,6 @@ OPERATIONS: list[tuple[str, Callable[[DeltaTable, SparkSession], Any], Callable[
         lambda t: plainly(t).when_not_matched_insert({"id": "source.id"}).execute(),
     ),
 ]
-
-
-@pytest.mark.parametrize(("spark_does", "client_does"), [pytest.param(*does, id=name) for name, *does in OPERATIONS])
-def test_spark_and_the_plain_client_agree(
-    delta: DeltaConnection,
-    warehouse: Warehouse,
-    spark_does: Callable[[DeltaTable, SparkSession], Any],
-    client_does: Callable[[Table], Any],
-) -> None:
-    """They agree on rows, versions, row metrics, and the feed, which Spark's tasks read."""
-    left, right = made(warehouse, "left", ("month",)), made(warehouse, "right", ("month",))
-    theirs, ours = spark_does(delta.table("left"), delta.spark), client_does(right)
-    assert rows_of(left) == rows_of(right)
-    assert theirs.version == ours.version
-    assert {k: v for k, v in theirs.metrics.items() if "Rows" in k} == {
-        k: v for k, v in ours.metrics.items() if "Rows" in k
-    }
-    feed = [row.asDict() for row in delta.table("left").changes(1).collect()]
-    assert feed_of(feed) == feed_of(right.changes(1).read_all().to_pylist())
-    parameters = [table.history(1)[0].parameters for table in (left, right)]
-    assert parameters[0].keys() == parameters[1].keys()
 
 
 def test_only_changed_files_are_rewritten_at_escaped_paths(delta: DeltaConnection, warehouse: Warehouse) -> None:
@@ -318,51 +295,6 @@ def with_rules(warehouse: Warehouse, name: str) -> Table:
 def merged(merge: DeltaMerge) -> Any:
     changed = merge.whenMatchedUpdate("source.x = 3", {"x": "target.x + 10"}).whenMatchedDelete("source.x = 2")
     return changed.whenNotMatchedInsertAll().execute()
-
-
-RULED: list[tuple[str, Callable[[DeltaTable, DataFrame], Any], Callable[[Table], Any]]] = [
-    ("UPDATE", lambda t, _: t.update({"x": "x + 10"}, "x > 2"), lambda t: t.update({"x": "x + 10"}, "x > 2")),
-    ("DELETE", lambda t, _: t.delete("x = 2"), lambda t: t.delete("x = 2")),
-    (
-        "MERGE",
-        lambda t, source: merged(t.merge(source, "target.x = source.x")),
-        lambda t: (
-            t.merge(NEWER, "target.x = source.x")
-            .when_matched_update({"x": "target.x + 10"}, "source.x = 3")
-            .when_matched_delete("source.x = 2")
-            .when_not_matched_insert_all()
-            .execute()
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("spark_does", "client_does"), [pytest.param(*does, id=name) for name, *does in RULED])
-def test_spark_and_the_plain_client_apply_the_same_rules(
-    delta: DeltaConnection,
-    warehouse: Warehouse,
-    spark_does: Callable[[DeltaTable, DataFrame], Any],
-    client_does: Callable[[Table], Any],
-) -> None:
-    """Both compute generated columns, and fill in defaults and identity values, also in the feed. The row ids are kept.
-    Only new identity values differ, because they depend on the task."""
-    left, right = with_rules(warehouse, "left"), with_rules(warehouse, "right")
-    before = stable(right, "x")
-    spark_does(delta.table("left"), delta.spark.createDataFrame(NEWER))
-    client_does(right)
-    rows, expected = (table.snapshot().to_arrow().sort_by("x") for table in (left, right))
-    assert rows.drop_columns("id") == expected.drop_columns("id")
-    assert rows.filter(pc.less(rows["id"], 18)) == expected.filter(pc.less(expected["id"], 18))
-    ids = rows["id"].to_pylist()
-    assert len(set(ids)) == len(ids)
-    assert all(number % 2 == 0 for number in ids)
-    feed = [table.changes(3).read_all().select(["x", "y", "kind", "_change_type"]) for table in (left, right)]
-    assert sorted(map(str, feed[0].to_pylist())) == sorted(map(str, feed[1].to_pylist()))
-    theirs, ours = stable(left, "x"), stable(right, "x")
-    assert {x: theirs[x] for x in before if x in theirs} == {x: ours[x] for x in before if x in ours}
-    assert preserved(left) == "true"
-    left.append(pa.table({"x": [50]}))
-    assert left.snapshot().to_arrow().sort_by("id")["x"].to_pylist()[-1] == 50
 
 
 def test_violated_rule_is_one_error_and_leaves_no_file(delta: DeltaConnection, warehouse: Warehouse) -> None:

@@ -146,73 +146,7 @@ def test_a_lost_creation_names_the_winner_and_leaves_no_file(
     assert elsewhere == set()
 
 
-@pytest.mark.parametrize("by_path", [False, True])
-@pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
-def test_mode_applies_after_a_lost_creation(
-    mode: str,
-    version: int,
-    count: int,
-    by_path: bool,
-    delta: DeltaConnection,
-    rows: DataFrame,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = tmp_path / "plain"
-
-    def write(mode: str) -> None:
-        writer = delta.write(rows).mode(mode)
-        _ = writer.save(path) if by_path else writer.saveAsTable("t")
-
-    _meanwhile(monkeypatch, lambda: write("error"))
-    write(mode)
-    snapshot = (delta.tables.by_path(path) if by_path else delta.tables.by_name("t")).snapshot()
-    assert snapshot.version == version
-    assert (delta.read.load(path) if by_path else delta.read.table("t")).count() == count
-    if by_path and mode != "overwrite":
-        assert _data_files(path) == {add.path for add in snapshot.files.values()}
-
-
 # Modes
-
-
-def test_each_mode_on_an_existing_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    table = delta.tables.by_name(flights)
-    writes = [
-        delta.write(rows),
-        *(delta.write(rows).mode(mode) for mode in ("error", "errorifexists", "ErrorIfExists")),
-    ]
-    for write in writes:
-        with pytest.raises(errors.NameTakenError) as refused:
-            write.saveAsTable(flights)
-        assert refused.value.winner.table_id == table.table_id
-    assert delta.write(rows).mode("ignore").saveAsTable(flights) is None
-    assert table.snapshot().version == 0
-    appended = delta.write(rows).mode("append").saveAsTable(flights)
-    assert appended is not None
-    assert (appended.version, appended.rows, appended.removed) == (1, 12, 0)
-    assert _content(delta, flights) == _tuples(rows.union(rows))
-    info = table.history(1)[0].info
-    assert info is not None
-    assert info.fields["isBlindAppend"] is True
-    assert info.fields["operationMetrics"]["numOutputRows"] == "12"
-    replaced = delta.write(rows.where("id = 5")).mode("overwrite").saveAsTable(flights)
-    assert replaced is not None
-    assert replaced.removed == 12
-    assert _content(delta, flights) == Counter([(5, 2)])
-    assert delta.read.option("versionAsOf", 0).table(flights).count() == 12
-    assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
-
-
-def test_a_frame_without_rows_creates_and_appends(delta: DeltaConnection, rows: DataFrame) -> None:
-    """The transaction's `commit` writes empty commits."""
-    none = rows.where("id < 0")
-    delta.write(none).partitionBy("month").saveAsTable("t")
-    assert delta.read.table("t").columns == ["id", "month"]
-    written = delta.write(none).mode("append").saveAsTable("t")
-    assert written is not None
-    assert (written.version, written.files) == (1, 0)
-    assert delta.read.table("t").count() == 0
 
 
 @pytest.mark.parametrize("partition_columns", [[], ["month"]])
@@ -257,33 +191,7 @@ def test_replace_where_rejects_rows_outside_its_condition(
         delta.write(unknown).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
 
 
-def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, rows: DataFrame) -> None:
-    def write(frame: DataFrame) -> object:
-        replace = delta.write(frame).mode("overwrite").option("replaceWhere", "month = 1")
-        return replace.partitionBy("month").saveAsTable("t")
-
-    with pytest.raises(errors.InvalidRequestError):
-        write(rows)
-    assert delta.tables.required_warehouse().tables() == []
-    write(rows.where("month = 1"))
-    assert delta.read.table("t").count() == 4
-
-
 # Columns
-
-
-def test_a_missing_column_becomes_null_and_numbers_are_widened(delta: DeltaConnection, spark: SparkSession) -> None:
-    delta.write(spark.sql("select 1L a, 1.5D b, cast(2.5 as decimal(5,2)) c, 'x' d")).saveAsTable("t")
-    narrower = spark.sql("select cast(2 as byte) a, cast(0.5 as float) b, cast(3 as byte) c")
-    delta.write(narrower).mode("append").saveAsTable("t")
-    read = {row.a: (row.b, str(row.c), row.d) for row in delta.read.table("t").collect()}
-    assert read == {1: (1.5, "2.50", "x"), 2: (0.5, "3.00", None)}
-
-
-def test_columns_of_a_new_table_are_nullable(delta: DeltaConnection, spark: SparkSession) -> None:
-    delta.write(spark.sql("select 1 a, array(1) b, named_struct('c', 1) d")).saveAsTable("t")
-    delta.write(spark.sql("select int(null) a, array(int(null)) b, named_struct('c', int(null)) d")).insertInto("t")
-    assert delta.read.table("t").where("a is null and b[0] is null and d.c is null").count() == 1
 
 
 @pytest.mark.parametrize(
@@ -397,14 +305,6 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
     assert [write(batch) is None for batch in (1, 1, 2, 1, 2)] == [False, True, False, True, True]
     assert delta.read.table("t").count() == 24
     assert delta.tables.by_name("t").snapshot().transactions["stream"].version == 2
-
-
-def test_a_batch_overwrites_a_table_that_is_missing(delta: DeltaConnection, rows: DataFrame) -> None:
-    """Version 0 cannot record the batch: the table is first created empty, and then overwritten."""
-    options = {"txnAppId": "stream", "txnVersion": 1, "replaceWhere": "month = 1"}
-    writer = delta.write(rows.where("month = 1")).mode("overwrite").partitionBy("month")
-    assert writer.options(**options).saveAsTable("t") is not None
-    assert delta.read.table("t").count() == rows.where("month = 1").count()
 
 
 # Conflicts, as in DELTA.md#transactions

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-import filelock
 import pyarrow as pa
 import pytest
 
@@ -45,27 +44,6 @@ def test_removed_lock_file_is_created_again(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file loses its name between opening and locking. Then the lock is taken on the new file of this name."""
-    path = tmp_path / "lock"
-    taken: list[int] = []
-
-    def take(fd: int, *, blocking: bool) -> bool:
-        if not taken:
-            path.unlink()
-        taken.append(fd)
-        return real(fd, blocking=blocking)
-
-    real = filelock.lock_descriptor
-    monkeypatch.setattr(filelock, "lock_descriptor", take)
-    with host_lock(path)():
-        assert len(taken) == 2
-        assert os.path.samestat(os.fstat(taken[1]), path.stat())
-    assert taken[0] == taken[1], "the first descriptor is closed, so its number is free"
-
-
 def test_unreadable_lock_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes may lock this very file."""
     errors = [OSError(5, "Input/output error")]
@@ -81,21 +59,6 @@ def test_unreadable_lock_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(OwnerUnavailableError), host_lock(tmp_path / "lock")():
             pytest.fail("the lock may be on another file")
     assert not errors
-
-
-def test_a_released_lock_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-
-    def take(fd: int, *, blocking: bool) -> bool:
-        taken.append(fd)
-        return real(fd, blocking=blocking)
-
-    real = filelock.lock_descriptor
-    monkeypatch.setattr(filelock, "lock_descriptor", take)
-    with host_lock(tmp_path / "lock")():
-        os.fstat(taken[0])
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(taken[0])
 
 
 def test_an_error_of_the_release_is_not_the_error_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,22 +154,6 @@ def test_lock_does_not_survive_in_a_forked_child(tmp_path: Path) -> None:
     os.waitpid(holder, 0)
     with host_lock(tmp_path / "lock", timeout=lambda: 20.0)():
         os.close(stop_in)
-
-
-def test_a_grandchild_keeps_the_descriptors_of_its_parent(tmp_path: Path) -> None:
-    """The child closes its copies of the lock's descriptors. Its own child must not close these numbers again."""
-    with host_lock(tmp_path / "lock")():
-        child = os.fork()
-        if child == 0:
-            opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]  # one has the number of a closed copy
-            grandchild = os.fork()
-            if grandchild == 0:
-                try:
-                    os._exit(not all(os.fstat(fd) for fd in opened))
-                finally:
-                    os._exit(1)
-            os._exit(os.waitpid(grandchild, 0)[1] != 0)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_child_forked_under_the_lock_does_not_release_it(tmp_path: Path) -> None:

@@ -22,10 +22,9 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.care import dropping
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import missing_files, optimize, vacuum
-from refimpl.client.maintenance import clean_up, write_checkpoint
+from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
@@ -46,7 +45,7 @@ from refimpl.storage import object_store
 from refimpl.storage.environment import Environment, HostLock, random_uuid
 from refimpl.storage.files import PosixFiles
 from refimpl.storage.log_store import LogStore
-from refimpl.storage.object_store import ObjectFiles, StoreError, check_store, record_stores, with_stores
+from refimpl.storage.object_store import ObjectFiles, StoreError, check_store, record_stores
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.rows.test_deletion_vectors import bitmap, stored
 from spec_tests.server.conftest import SCHEMA, ids_in, rows
@@ -147,24 +146,6 @@ def test_table_is_created_written_read_published_and_checkpointed(directory: Pat
     assert len([name for name in names if name.startswith("orders/day=")]) == 9
     assert not [name for name in names if ".tmp-" in name]
     assert (directory / "s3.store").is_file()
-
-
-@pytest.mark.parametrize("mode", sampled(CommitMode, 3))
-def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: CommitMode) -> None:
-    with refimpl.open(directory) as warehouse:
-        location = directory / "s3.store" / "orders"
-        warehouse.create_table("orders", SCHEMA, location=location, commit_mode=mode)
-
-    def write(start: int) -> None:
-        with refimpl.open(directory) as own:
-            for number in range(start, start + 3):
-                assert own.table("orders").append(rows(number)) is not None
-
-    with ThreadPoolExecutor() as threads:
-        for done in [threads.submit(write, start) for start in (0, 100)]:
-            done.result()
-    with refimpl.open(directory) as warehouse:
-        assert ids_in(warehouse.table("orders")) == [0, 1, 2, 100, 101, 102]
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -282,13 +263,6 @@ def test_object_has_the_same_time_in_a_list_and_alone(lake: refimpl.Warehouse, m
     monkeypatch.setattr(obstore, "list_with_delimiter", finer)
     table = orders(lake)
     assert table.log.listing() == [table.log.find(log_path.commit(0))]
-
-
-def test_hidden_folder_in_a_store_has_its_own_objects(directory: Path, lake: refimpl.Warehouse, store: str) -> None:
-    lake.create_table("hidden", SCHEMA, location=directory / "s3.store" / ".orders").append(rows(1))
-    orders(lake).append(rows(2))
-    assert ids_in(lake.table("hidden")) == [1]
-    assert {name.split("/")[0] for name in objects(store)} == {".orders", "orders"}
 
 
 def test_forked_process_gets_an_error(lake: refimpl.Warehouse, store: str) -> None:
@@ -481,60 +455,6 @@ def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str)
 
 
 @pytest.mark.longer
-def test_purge_holds_the_lock_for_few_objects_at_a_time(
-    directory: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A deletion is two requests to the store. No other table can commit while purge holds the lock."""
-    deleted: list[int] = []
-
-    @watched_lock
-    def lock(path: Path, real: HostLock) -> Iterator[None]:
-        with real():
-            deleted.append(0)
-            yield
-
-    def delete(carry_out: Callable[[], Any], _key: str) -> None:
-        deleted[-1] += 1
-        carry_out()
-
-    with refimpl.open(directory, environment=Environment(host_lock=lock)) as warehouse:
-        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
-        for number in range(21):
-            obstore.put(from_url(store), f"orders/{number}.parquet", b"")
-        warehouse.owner.drop_table(table.table_id or "")
-        intercept(monkeypatch, "delete", delete)
-        dropping.purge_table(warehouse.owner, "orders", older_than=0)
-    assert objects(store) == set()
-    assert max(deleted) == dropping.BATCH_OF_OBJECTS
-
-
-@pytest.mark.longer
-def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
-    table = orders(lake)
-    table.append(rows(1, 2))
-    for key in "abc":
-        obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
-    for number in range(2):
-        left = [number]
-
-        def delete(carry_out: Callable[[], Any], _key: str, left: list[int] = left) -> None:
-            carry_out()
-            if not left[0]:
-                raise exceptions.GenericError("the answer was lost")
-            left[0] -= 1
-
-        with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
-            intercept(patched, "delete", delete)
-            vacuum(table, older_than=LATER, force=True, dry_run=False)
-    vacuum(table, older_than=LATER, force=True, dry_run=False)
-    assert {name for name in objects(store) if name.endswith(".parquet")} == {
-        f"orders/{path}" for path, _ in table.snapshot().files
-    }
-    assert ids_in(lake.table("orders")) == [1, 2]
-
-
-@pytest.mark.longer
 def test_delta_rs_reads_the_published_objects(lake: refimpl.Warehouse, store: str) -> None:
     table = orders(lake, feature=MANAGED_COMMIT, partition_columns=["day"])
     table.append(rows(1, 2))
@@ -574,16 +494,6 @@ def test_partition_value_too_long_for_a_key_is_refused(lake: refimpl.Warehouse, 
     with pytest.raises(InvalidRequestError, match=r"a key of 1025 bytes, .*: p=yyy.*; partition by something shorter"):
         append("y" * (longest + 1))
     assert (objects(store), table.snapshot().version) == (before, 2)
-
-
-def test_failed_write_deletes_its_objects(lake: refimpl.Warehouse, store: str) -> None:
-    table = orders(lake)
-    writer = table.transaction().data_file_writer()
-    writer.write(rows(1))
-    writer.end_files()
-    assert any(name.endswith(".parquet") for name in objects(store))
-    writer.abort()
-    assert not any(name.endswith(".parquet") for name in objects(store))
 
 
 def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: CommandLine) -> None:
@@ -719,13 +629,6 @@ def test_store_is_recorded_durably_after_its_path_is_reserved(tmp_path: Path, mo
         assert [(folder / "s.store").read_text() for folder in (tmp_path, owner)] == ["s3://bucket\n"] * 2
 
 
-def test_failed_listing_of_stores_is_an_error(tmp_path: Path) -> None:
-    files = FailingFiles()
-    files.fail_when = lambda operation, _: operation == "list_directory"
-    with pytest.raises(OSError, match="injected"):
-        with_stores(Environment(files=files), tmp_path)
-
-
 def fails_at(call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the given call of the library fail the `number`-th time."""
     calls = count(1)
@@ -773,25 +676,6 @@ def test_object_is_stored_at_the_end_of_its_block(store: str, tmp_path: Path, mo
         files.replace(whole, moved)
     files.replace(whole, moved)
     assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
-
-
-def test_staged_object_is_durable_without_a_request(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark of a failed sync is never an object, so a commit does not ask the store for it either."""
-    table = orders(lake)
-    name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, random_uuid(), b"{}")
-    for call in ("head", "list", "get"):
-        intercept(monkeypatch, call, lambda _carry_out, key: pytest.fail(f"a request for {key}"))
-    lake.owner.make_staged_durable(table.table_id or "", name)
-
-
-def test_cleanup_rewrites_no_durable_checkpoint(lake: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = orders(lake)
-    table.append(rows(1))
-    lake.owner.backfill_to_version(table.table_id or "")
-    write_checkpoint(table)
-    intercept(monkeypatch, "put", lambda _carry_out, key: pytest.fail(f"{key} is written again"))
-    assert log_path.commit(0) in clean_up(table, older_than=LATER).deleted
-    assert ids_in(lake.table("orders")) == [1]
 
 
 def test_missing_package_is_named(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
