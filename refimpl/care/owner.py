@@ -1,27 +1,18 @@
-"""The owner under an operator's care: it notices damage to its ledger's files, remembers lost races, and its tables'
-policies can be changed."""
+"""The owner under an operator's care: it notices damage to its ledger's files, and its tables' policies can be
+changed."""
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from refimpl.care.watched_ledger import WatchedLedger
-from refimpl.owner import decide
-from refimpl.owner.local import Decision, LocalOwner
-from refimpl.owner.records import TableRecord
-from refimpl.owner.statements import Writer
+from refimpl.owner.local import LocalOwner
 from refimpl.owner.tables import disk_errors
 from refimpl.protocol.commit_owner import MaintenancePolicy, checked_policy
-from refimpl.protocol.commits import AttemptId
-from refimpl.protocol.errors import DeltaError
 from refimpl.protocol.log_path import Version
 from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 
-LOST_ATTEMPTS: Final = "SELECT attempt, lost_at FROM lost WHERE table_key = ? AND version = ? ORDER BY lost_at, attempt"
-_ADD_LOST: Final = "INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?)"
-_LOST_KEPT: Final = 1000
 _SETTLED_MS: Final = 2000
 """A folder whose modification time is older than this has not changed since, even if its file system's clock is
 coarse."""
@@ -34,7 +25,6 @@ class WatchedOwner(LocalOwner):
 
     def __init__(self, warehouse: Path, environment: Environment) -> None:
         super().__init__(warehouse, environment, WatchedLedger)
-        self._lost: list[tuple[int, Version, AttemptId, int]] = []
         self._listings: dict[Path, tuple[int, Collection[Version]]] = {}
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
@@ -63,25 +53,3 @@ class WatchedOwner(LocalOwner):
         if changed is not None and changed + _SETTLED_MS < self.now:
             self._listings[log.location] = (changed, versions)
         return versions
-
-    def lost(self, table: TableRecord, version: Version, attempt: AttemptId) -> None:
-        """`explain` shows the lost attempt later."""
-        if len(self._lost) < _LOST_KEPT:
-            self._lost.append((table.key, version, attempt, self.now))
-
-    def ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
-        """Also records lost races, so that they need no transaction of their own."""
-        self._record_lost(writer)
-        return super().ratified(writer, table, verdict)
-
-    def _record_lost(self, writer: Writer) -> None:
-        lost, self._lost = self._lost, []
-        for row in lost:
-            writer.execute(_ADD_LOST, row)
-
-    def close(self) -> None:
-        """Store the remembered lost races, if possible, and close this thread's connection."""
-        if self._lost:
-            with suppress(DeltaError), self.lock(), self.ledger.write() as writer:
-                self._record_lost(writer)
-        super().close()

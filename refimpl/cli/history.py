@@ -1,20 +1,17 @@
-"""Commands about versions: `log`, `commits`, `explain`, `resolve`."""
+"""Commands about versions: `log`, `commits`, `resolve`."""
 
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli import output
 from refimpl.cli.commands import command
-from refimpl.cli.output import ExitCode, Facts, Result, Table
+from refimpl.cli.output import ExitCode, Result, Table
 
 if TYPE_CHECKING:
-    from refimpl.care.explain import Step
     from refimpl.log.history import HistoryEntry
     from refimpl.protocol.commits import RatifiedCommit
-    from refimpl.warehouse import AnyWarehouse, Warehouse
+    from refimpl.warehouse import AnyWarehouse
 
 _PANEL = "Versions"
-_TIMES = frozenset({"at", "inCommitTimestamp", "previous", "clock"})
-"""Facts of an explanation that are times in ms since the epoch."""
 
 
 @command(_PANEL, "log sales --limit 5", server=True)
@@ -80,34 +77,6 @@ def _commit(commit: "RatifiedCommit") -> dict[str, Any]:
         "file_name": commit.file_name,
         "inline": commit.content is not None,
     }
-
-
-@command(_PANEL, "explain sales 12")
-def explain(warehouse: "Warehouse", table: str, version: int) -> Result:
-    """Explain how a version was decided.
-
-    Shows its proposal, the attempts that lost, its timestamps, when it was ratified and published, and the rule
-    that applied at each step.
-    """
-    from refimpl.care.explain import explain as explained
-
-    explanation = explained(warehouse.owner, table, version)
-    parts: list[str | Facts] = [f"{explanation.table}, version {explanation.version}"]
-    for number, step in enumerate(explanation.steps, start=1):
-        parts += ["", Facts(_step_facts(step), f"{number}. {step.title}")]
-    return Result(explanation, *parts)
-
-
-def _step_facts(step: "Step") -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for key, value in step.facts.items():
-        if key in _TIMES and isinstance(value, int):
-            shown[key] = f"{output.moment(value)} ({value})"
-        elif isinstance(value, int):
-            shown[key] = output.plain(value) if "version" in key else value
-        elif value != []:
-            shown[key] = value
-    return shown | {"because": step.why, "rule": step.source}
 
 
 @command(_PANEL, "resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1f9a10", server=True)

@@ -114,7 +114,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "log limit": _option("--limit -n", "N", "show only the newest N versions", min=1),
     "start": _option("--start", "N", "first version (default: the first one stored)"),
     "end": _option("--end", "N", "last version, inclusive (default: the latest)"),
-    "explain version": _argument("VERSION", "ratified version"),
     "attempt": _argument("ATTEMPT", "attempt id: the uuid in the name of the staged file"),
     "to": _option("--to", "N", "last version to publish (default: the latest)"),
     "by_client": _flag("--by-client", "publish from this process, then report it to the owner (catalogManaged only)"),

@@ -39,7 +39,7 @@ class Decision:
 class LocalOwner(Lifecycle):
     """A `CommitOwner` for any number of processes on one host; the contracts are there.
 
-    Safe to share between threads. Packages around the core override `decided`, `verdict`, `ratified`, `lost`,
+    Safe to share between threads. Packages around the core override `decided`, `verdict`, `ratified`,
     `backfill_due`, `turn`, `resolve` and `tables`.
     """
 
@@ -152,7 +152,6 @@ class LocalOwner(Lifecycle):
         unknown = self.unknown_published_version(table) if examined.version >= table.next else None
         verdict = self.verdict(writer, table, examined, attempt, unknown)
         if isinstance(verdict, commits.Conflict):
-            self.lost(table, examined.version, examined.proposal.attempt)
             return _with_winners(writer, table, examined.version, verdict)
         if isinstance(verdict, commits.Rejected) and attempt is None and table.state is commit_owner.TableState.DROPPED:
             # A repeated request that arrives after an undrop must not land either.
@@ -171,9 +170,6 @@ class LocalOwner(Lifecycle):
         needs_current = examined.protocol is not None or examined.metadata is not None
         current = writer.protocol_and_metadata(table.key) if needs_current else None
         return decide.decide(table, examined, attempt, unknown_published=unknown, current=current)
-
-    def lost(self, table: TableRecord, version: Version, attempt: commits.AttemptId) -> None:
-        """A proposal lost its race. The core does not remember it."""
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:  # noqa: ARG002
         return nullcontext(False)

@@ -88,15 +88,6 @@ SCHEMA: Final = """
         in_commit_timestamp INTEGER NOT NULL,
         promised_at INTEGER NOT NULL
     );
-
-    -- Attempts that lost a race, for `explain`.
-    CREATE TABLE lost(
-        table_key INTEGER NOT NULL REFERENCES tables,
-        version INTEGER NOT NULL,
-        attempt TEXT NOT NULL,
-        lost_at INTEGER NOT NULL,
-        PRIMARY KEY (table_key, version, attempt)
-    ) WITHOUT ROWID;
 """
 SCHEMA_VERSION: Final = 5
 

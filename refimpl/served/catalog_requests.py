@@ -442,10 +442,8 @@ class CatalogRequests(LocalOwner):
             seen = None if table is None or attempt is None else view.attempt_at(table, version or 0, attempt)
         if table is None:
             return None
-        lost = version is not None and attempt is not None and has_lost(table, version, seen)
-        if lost:
-            self.lost(table, cast(Version, version), cast(commits.AttemptId, attempt))
-        return AttemptLookup(table=table, lost=lost)
+        known = version is not None and attempt is not None
+        return AttemptLookup(table=table, lost=known and has_lost(table, cast(Version, version), seen))
 
     def registered_at(self, location: Path) -> Sequence[str]:
         with self.ledger.read() as view:

@@ -69,14 +69,6 @@ BENCHMARKS: Final = {
         Claim("get_commits after 10 commits (us)", per="get_commits after the most commits (us)", at_least=0.8),
         Claim("start-up after the most commits (ms)", at_most=100),
     ),
-    "postgres": Benchmark(
-        "owner",
-        {"rounds": 5, "commits": 50},
-        *(
-            Claim(f"PostgreSQL, {clients} (commits/s)", per=f"SQLite, {clients} (commits/s)")
-            for clients in ("one client", "8 clients")
-        ),
-    ),
     "snapshot": Benchmark(
         "client",
         {"rounds": 7, "commits": 10_000, "refreshes": 50, "files": 1_000_000},

@@ -20,9 +20,6 @@ import apsw
 from filelock import FileLock
 
 import refimpl
-from conformance.adapters.stdio import StdioSubject
-from conformance.command.listing import files
-from conformance.interface import messages as m
 from refimpl.owner import ledger
 from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
@@ -34,10 +31,8 @@ from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure, table
 from spec_tests.benchmarks.measure import Options, Work, Works
-from spec_tests.conformance.asking import Asking, Table
 from spec_tests.support.builders import create
 from spec_tests.support.faults import Faults
-from spec_tests.support.postgres import server
 
 RAM_DISK = Path("/dev/shm")
 THREADS = 8
@@ -422,39 +417,3 @@ def _start_up(directory: Path, commits: int) -> float:
     took, latest = done.stdout.split()
     assert int(latest) == commits - 1
     return float(took)
-
-
-@contextmanager
-def postgres(options: Options) -> Iterator[Works]:
-    """Durable commits of the example owner on PostgreSQL, against those of this repository's owner on SQLite.
-
-    Each owner is a subject of the kit over its standard input and output, and stages the commits itself. `one client`:
-    one process, one table; `8 clients`: eight processes, which share the state, and a table each.
-    """
-    serve = [sys.executable, "-m", "conformance", "serve", "reference", "--stdio"]
-    owners = {"SQLite": serve, "PostgreSQL": [sys.executable, str(files()["postgres_owner.py"])]}
-    works: dict[str, Work] = {}
-    with ExitStack() as stack:
-        environment = {"DATABASE": stack.enter_context(server()).database}
-        for name, command in owners.items():
-            subject = StdioSubject(command, timeout=60, environment=environment)
-            subject.processes = THREADS
-            asking = stack.enter_context(Asking(subject))
-            for clients in (1, THREADS):
-                tables = [asking.table(f"t{clients}-{number}") for number in range(clients)]
-                label = f"{name}, {'one client' if clients == 1 else f'{THREADS} clients'} (commits/s)"
-                works[label] = partial(_rate, tables, [itertools.count(1) for _ in tables], options.commits)
-                works[label]()  # it starts the processes
-        yield works
-
-
-def _rate(tables: Sequence[Table], versions: Sequence[Iterator[int]], commits: int) -> float:
-    """Commits per second of one client for each table."""
-
-    def write(number: int) -> None:
-        for _, version in zip(range(commits), versions[number], strict=False):
-            proposal = tables[number].proposal(version)
-            assert tables[number].owner.ask(proposal, f"client {number}") == m.Ratified(version=version)
-
-    with ThreadPoolExecutor(len(tables)) as pool:
-        return commits * len(tables) / measure.seconds(lambda: list(pool.map(write, range(len(tables)))))

@@ -244,7 +244,6 @@ show sales --timestamp 1999-12-31 => 1999-12-31
 show sales --timestamp yesterday => 'yesterday'
 show sales --timestamp 2026-01-01 --version 1 => mutually exclusive
 show --version 0 => need a TABLE
-explain sales 1 => latest is 0
 log sales --limit 0 => not '0'
 log sales --limit ten => not 'ten'
 commits sales --start -1 => -1
@@ -385,7 +384,7 @@ COMMANDS = sorted(
 )
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
-    *("take-over", "hand-back", "drop", "verify", "repair", "backup", "explain", "resolve", "policy"),
+    *("take-over", "hand-back", "drop", "verify", "repair", "backup", "resolve", "policy"),
     *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge", "alter"),
     *("rows", "sql"),
 }

@@ -1,5 +1,5 @@
 """Commands about a table and its versions: `init`, `create` with columns in Spark's SQL, `show`, `drop`, `take-over`,
-`hand-back`, `log`, `commits`, `explain`, `resolve`."""
+`hand-back`, `log`, `commits`, `resolve`."""
 
 import uuid
 from pathlib import Path
@@ -347,7 +347,7 @@ def test_error_for_a_limited_text_says_how_to_limit_it() -> None:
         columns_of_sql("code VARCHAR(5)")
 
 
-# `log`, `commits`, `explain`, `resolve`
+# `log`, `commits`, `resolve`
 
 
 def test_log_shows_each_version_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
@@ -375,21 +375,6 @@ def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: 
     assert [commit["version"] for commit in middle["commits"]] == [2]
     cli("backfill", sales)
     assert cli("commits", sales, "--json").json == {"latest_ratified_version": 3, "commits": []}
-
-
-def test_explain_shows_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
-    printed = cli("explain", sales, "1", "--json").json
-    assert (printed["version"], printed["attempt"], printed["commit_mode"]) == (1, committed.attempt, "staged")
-    assert printed["in_commit_timestamp"] == committed.in_commit_timestamp
-    assert printed["published_at"] is None
-    assert all(step["why"] and step["source"] for step in printed["steps"])
-    text = cli("explain", sales, "1").out
-    for step in printed["steps"]:
-        assert step["title"] in text
-        assert step["source"] in text
-    cli("backfill", sales)
-    assert cli("explain", sales, "1", "--json").json["published_at"] is not None
 
 
 def test_resolve_reports_a_landed_attempt(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

@@ -11,12 +11,11 @@ import pytest
 
 import refimpl
 from refimpl.care import dropping
-from refimpl.care.owner import LOST_ATTEMPTS
 from refimpl.care.repair import repair
 from refimpl.catalog.owner import UpdatePreconditions
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import NameTaken, Registered, TableState
-from refimpl.protocol.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
+from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Ratified
 from refimpl.protocol.errors import (
     InvalidRequestError,
     NameTakenError,
@@ -374,29 +373,6 @@ def test_commit_that_lands_during_a_drop_is_published(directory: Path) -> None:
     assert table.published() == [0, 1, 2]
 
 
-def lost(directory: Path, version: int) -> list[AttemptId]:
-    with opened(directory) as warehouse, warehouse.owner.ledger.read() as view:
-        table = view.table_named("orders")
-        assert table is not None
-        return [attempt for attempt, _ in view.rows(tuple, LOST_ATTEMPTS, (table.key, version))]
-
-
-def test_lost_attempt_is_stored_with_the_next_commit_or_on_close(directory: Path, watch: Watch) -> None:
-    watched = watch.opened(directory)
-    table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
-    attempt = new_attempt()
-    assert isinstance(table.commit(1, attempt=attempt), Conflict)
-    assert lost(directory, 1) == []
-    table.land(1)
-    assert lost(directory, 1) == [attempt]
-    another = new_attempt()
-    assert isinstance(table.commit(2, attempt=another), Conflict)
-    open_before = len(watched.owner.ledger._connections)
-    watched.owner.close()
-    assert lost(directory, 2) == [another]
-    assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)
-
-
 @pytest.mark.parametrize("by_repair", [False, True])
 def test_killed_creation_that_lost_its_name_is_forgotten(directory: Path, watch: Watch, by_repair: bool) -> None:
     watched, mine = killed_creation(directory, watch, "link 0.json")
@@ -447,15 +423,3 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
     elsewhere.rename(table.location)
     mine.owner.attempt_outcome(table.table_id, new_attempt())
     assert mine.latest == 1
-
-
-def test_attempt_that_lost_by_a_look_up_is_stored(directory: Path, watch: Watch) -> None:
-    """The server can answer such an attempt without a proposal to the owner."""
-    watched = watch.opened(directory)
-    table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
-    attempt = new_attempt()
-    seen = watched.owner.look_up("orders", Version(1), attempt)
-    assert seen is not None
-    assert seen.lost
-    table.land(1)
-    assert lost(directory, 1) == [attempt]
