@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,8 +21,6 @@ from refimpl.protocol import errors, log_path
 from refimpl.protocol.commit_owner import ALLOWED_BY_DEFAULT, Maintenance, MaintenancePolicy
 from refimpl.protocol.log_path import FileKind, LogPath
 from refimpl.protocol.table_feature import CommitMode
-from refimpl.rows import data_files
-from refimpl.rows.partition_values import FileLayout
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import DAY, Setting, adding, failing
@@ -344,15 +342,6 @@ def test_a_partition_whose_column_begins_with_an_underscore_is_data(warehouse: W
     assert {path.partition("/")[0] for path in vacuumed(table, older_than=-DAY, force=True)} == {"_p=1"}
 
 
-def test_a_truncated_staged_file_does_not_stop_vacuum(table: Table) -> None:
-    """A writer that died while it wrote left the file. The owner can never ratify it."""
-    table.overwrite(rows(9))
-    feature = table.feature
-    assert feature is not None
-    table.log.stage(feature.staging_folder, 5, UNDECIDED, b'{"add":{"path":"mon')
-    assert len(vacuumed(table, older_than=-DAY, force=True)) == 6
-
-
 @pytest.mark.parametrize(("operation", "suffix"), [("read", f"{UNDECIDED}.json"), ("unlink", ".parquet")])
 def test_a_failing_disk_stops_vacuum(setting: Setting, storage: FailingFiles, operation: str, suffix: str) -> None:
     """A staged commit that cannot be read may need any file. A file that could not be deleted is not reported as
@@ -398,19 +387,6 @@ def test_a_checkpoint_is_written_after_every_interval(
     assert len(content(warehouse.table("often"))) == 11
 
 
-def test_every_operation_on_rows_writes_due_checkpoints(warehouse: Warehouse) -> None:
-    table = warehouse.create_table("busy", SCHEMA, properties={"delta.checkpointInterval": "1"}, policy=ALL)
-    table.append(rows(1, 2, 3))
-    table.overwrite(rows(4, 5))
-    table.delete("id = 4")
-    table.update({"id": "id + 1"})
-    table.merge(rows(8), "target.id = source.id").when_not_matched_insert_all().execute()
-    table.append(rows(10))
-    optimize(table)
-    assert table.snapshot().version == 7
-    assert checkpoints(table) == [1, 2, 3, 4, 5, 6, 7]
-
-
 def test_a_commit_without_a_due_checkpoint_sends_no_more_requests(setting: Setting) -> None:
     table = setting.table()
     begun = table.snapshot()
@@ -438,25 +414,6 @@ def test_a_commit_succeeds_although_its_checkpoint_fails(warehouse: Warehouse, m
 
 
 # Missing data files
-
-
-def test_missing_files_are_those_of_the_newest_version(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process replaces the files and deletes the old ones, after the check has read its snapshot."""
-    listing = data_files.listing
-
-    def late(layout: FileLayout) -> Iterator[tuple[str, int, int]]:
-        old = files(table)
-        optimize(table)
-        for path in old:
-            (table.location / path).unlink()
-        return listing(layout)
-
-    monkeypatch.setattr(data_files, "listing", late)
-    assert missing_files(table) == (4, [])
-    monkeypatch.undo()
-    (lost, _) = sorted(files(table))
-    (table.location / lost).unlink()
-    assert missing_files(table) == (4, [lost])
 
 
 def test_missing_files_outside_of_the_listing(table: Table, tmp_path: Path) -> None:

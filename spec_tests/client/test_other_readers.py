@@ -15,7 +15,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 import refimpl
-from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
+from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
@@ -27,11 +27,10 @@ from refimpl.protocol.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
     ENABLEMENT_VERSION,
-    MANAGED_COMMIT,
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import EVERY_COMMIT, ON_REQUEST, Setting, backfill, busy, hide
+from spec_tests.client.conftest import ON_REQUEST, Setting, backfill, busy, hide
 from spec_tests.support.builders import new_attempt
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
@@ -218,22 +217,6 @@ def test_a_table_with_a_deletion_vector_of_delta_spark_is_read() -> None:
     assert any(add.deletion_vector is not None for add in table.snapshot().files.values())
     for expected in expected_of("deletion_vectors"):
         assert rows_at(table, expected["version"]) == expected["rows"]
-
-
-@pytest.mark.parametrize("feature", [None, MANAGED_COMMIT], ids=lambda f: f.name if f else "filesystem")
-@pytest.mark.parametrize("with_checkpoint", [False, True])
-def test_other_readers_see_the_same_rows(setting: Setting, feature: TableFeature | None, with_checkpoint: bool) -> None:
-    """DELTA.md#other-readers: plain and backfilled managedCommit tables, by delta-rs and by DuckDB."""
-    table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
-    rows = busy(setting, table, 6)
-    if with_checkpoint:
-        compact(table, 1, 3)
-        write_checkpoint(table, 4)
-        compact(table, 5, 6)
-        write_checksum(table, 6)
-        hide(table, 0, 1, 2, 3)
-    assert by_delta_rs(table.location) == rows
-    assert by_duckdb(table.location) == rows
 
 
 @pytest.mark.parametrize("backfilled", [0, 3])

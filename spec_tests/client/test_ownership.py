@@ -15,11 +15,10 @@ from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commit_owner import Backfilled, TableState
 from refimpl.protocol.commits import DirectProposal, Rejected, RejectionReason
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
-from refimpl.protocol.table_feature import CATALOG_MANAGED, ENABLEMENT_VERSION, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.protocol.table_feature import ENABLEMENT_VERSION, MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import DAY, ON_REQUEST, Setting, both, failing, names
 from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
-from spec_tests.support.unreliable_owner import unavailable
 
 
 def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT, name: str = "owned") -> Table:
@@ -74,13 +73,6 @@ def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
         retries.ask_until_answered(send, errors.OutcomeUnknown("may or may not"))
 
 
-def test_an_unexpected_error_of_the_owner_is_not_retried(setting: Setting) -> None:
-    send = Mock(side_effect=RuntimeError("a bug"))
-    with pytest.raises(RuntimeError, match="a bug"):
-        RetryPolicy(setting.environment, max_tries=1, label="t").ask_until_answered(send, errors.OutcomeUnknown("?"))
-    assert send.call_count == 1
-
-
 def test_a_change_of_owner_that_was_cleaned_up_is_unknown(setting: Setting) -> None:
     """Its answer is lost. Before the client asks again another writer commits, a cleanup deletes the change, and the
     owner answers the replay as a conflict."""
@@ -97,18 +89,6 @@ def test_a_change_of_owner_that_was_cleaned_up_is_unknown(setting: Setting) -> N
     faults.lose_answers, faults.conflict_for_replay, faults.before_proposal = 1, True, [lambda: None, clean]
     with pytest.raises(errors.OutcomeUnknown):
         hand_back(table)
-
-
-def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
-    table = setting.table(None)
-    setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
-    with pytest.raises(errors.LostRaceError):
-        take_over(table, setting.owner, "orders", MANAGED_COMMIT, max_tries=1)
-    owned = taken(setting, table)
-    setting.owner.faults.before_proposal = [lambda: setting.append(owned, "faster")]
-    with pytest.raises(errors.LostRaceError):
-        hand_back(owned, max_tries=1)
-    assert owned.snapshot().version == 3
 
 
 def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,46 +159,6 @@ def test_a_handle_follows_its_table_to_another_owner(setting: Setting, feature: 
     transaction = handle.transaction()
     transaction.claim("job", 1)
     assert transaction.commit().version == 5
-
-
-@both
-def test_a_handle_follows_a_hand_back_that_was_cleaned_up(setting: Setting, feature: TableFeature) -> None:
-    """The owner's latest version is no longer in the log."""
-    table = setting.table(feature)
-    setting.append(table, "a")
-    assert table.snapshot().version == 1
-    hand_back(setting.again(table))
-    free = Table.by_path(table.location, setting.environment)
-    setting.append(free, "b")
-    write_checkpoint(free)
-    setting.host.clock += DAY
-    assert clean_up(free, older_than=0).cut_off == 3
-    assert {path for path, _ in table.snapshot().files} == {"a", "b"}
-
-
-def test_a_new_owner_that_does_not_answer_is_an_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published commits alone may be an old state."""
-    table = setting.table(MANAGED_COMMIT)
-    handle = setting.again(table)
-    handle.snapshot()
-    take_over(hand_back(table), setting.owner, "again", MANAGED_COMMIT, policy=ON_REQUEST)
-    monkeypatch.setattr(setting.owner, "resolve", lambda _place: unavailable())
-    with pytest.raises(errors.OwnerUnavailableError):
-        handle.snapshot()
-    monkeypatch.undo()
-    assert handle.snapshot().version == 2
-
-
-def test_a_handle_follows_a_table_into_another_feature(setting: Setting) -> None:
-    table = setting.table(MANAGED_COMMIT)
-    handle = setting.again(table)
-    handle.snapshot()
-    again = take_over(
-        hand_back(table), setting.owner, "again", CATALOG_MANAGED, commit_mode=CommitMode.INLINE, policy=ON_REQUEST
-    )
-    setting.append(again, "inline")
-    assert {path for path, _ in handle.snapshot().files} == {"inline"}
-    assert (handle.feature, handle.commit_mode) == (CATALOG_MANAGED, CommitMode.INLINE)
 
 
 @both

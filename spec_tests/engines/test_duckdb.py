@@ -5,7 +5,6 @@ clients.
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Match, Plan
+from conformance.adapters.proxy import Fault, FaultProxy, Match
 from refimpl import Warehouse
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
@@ -139,53 +138,9 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
     }
 
 
-def test_ten_writers_write_every_row_once_with_lost_answers(warehouse: Warehouse, url: str) -> None:
-    table = created(warehouse, "contended")
-    expected = [(duck * 100 + row, "duckdb") for duck in range(DUCKS) for row in range(ROWS)]
-    expected += [((DUCKS + client) * 100 + row, "client") for client in range(CLIENTS) for row in range(ROWS)]
-    with FaultProxy(url, plan=Plan(seed=7, shares=SHARES, match=COMMIT, once=True), patience=0.5) as proxy:
-        ducks = [_duck(proxy.url, duck * 100) for duck in range(DUCKS)]
-        try:
-            for duck in ducks:
-                assert duck.stdout is not None
-                assert duck.stdout.readline() == "ready\n"
-            clients = [
-                threading.Thread(target=_client, args=(warehouse.directory, (DUCKS + client) * 100))
-                for client in range(CLIENTS)
-            ]
-            for client in clients:
-                client.start()
-            outcomes = [json.loads(duck.communicate("go\n", timeout=120)[0]) for duck in _started(ducks)]
-            for client in clients:
-                client.join()
-        finally:
-            for duck in ducks:
-                duck.kill()
-                duck.wait()
-        faults = proxy.counts()
-    with attached(url) as reader:
-        assert rows_of(reader, "contended") == sorted(expected)
-    assert by_client(table) == sorted(expected)
-    assert table.snapshot().version == len(expected), "each row must be one commit"
-    assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed must apply these faults to the first requests"
-    assert sum(outcome["refused"] for outcome in outcomes) > 0, "the writers must have conflicts"
-    assert sum(outcome["landed"] for outcome in outcomes) == 0, "the repeated request must be answered as landed"
-
-
-def _duck(url: str, first: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "spec_tests.engines.duckdb_client", url, "contended", str(first), str(ROWS)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
 def _started(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
     for duck in ducks:
         assert duck.stdin is not None
         duck.stdin.write("go\n")
         duck.stdin.flush()
     return ducks
-
-
-def _client(directory: Path, first: int) -> None:
-    with refimpl.open(directory, create=True) as warehouse:
-        for row in range(ROWS):
-            append(warehouse.table("contended"), first + row)

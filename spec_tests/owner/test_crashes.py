@@ -1,12 +1,6 @@
-"""Every operation that commits, interrupted at every effect, by the death of the process or by a failing disk.
+"""Purge and the first start, interrupted at every effect, by the death of the process or by a failing disk.
 
-After every interruption:
-- an acknowledged commit is in the log, with its bytes;
-- any other commit is there completely or not at all, and the owner's answer about it is final;
-- "owner unavailable" means that nothing landed;
-- nothing that existed before has changed, and the table accepts commits.
-
-`.ci/run` runs these tests; without the mark `longer`, the simulator interrupts the owner's commits.
+`.ci/run` runs these tests. The simulator interrupts the owner's commits, creations and ownership changes.
 """
 
 import itertools
@@ -15,30 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 import refimpl
 from refimpl.care import dropping
-from refimpl.care.repair import repair
-from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.commits import DirectProposal, Landed, Ratified
+from refimpl.protocol.commits import DirectProposal
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import (
-    START,
-    OwnedTable,
-    append,
-    create,
-    dropped,
-    filesystem_table,
-    new_attempt,
-    owned,
-    ownership_change,
-    replace_ledger,
-)
+from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from spec_tests.support.builders import START, append, create, dropped, new_attempt, owned
 from spec_tests.support.faults import (
     OPENING,
     Faults,
@@ -61,10 +41,6 @@ class Interruption:
     where: str
     answer: object = None
     error: Exception | None = None
-
-    @property
-    def nothing_landed(self) -> bool:
-        return isinstance(self.error, OwnerUnavailableError)
 
 
 @dataclass
@@ -133,37 +109,6 @@ class Runs:
         yield from self.failures()
 
 
-# Commits
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The proposal that a run sent."""
-
-    version: int
-    attempt: str
-    content: bytes
-
-
-def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Interruption) -> bool:
-    """Whether the attempt landed. Checks that all answers agree, before and after it was resolved."""
-    seen = table.history()
-    outcome = table.owner.attempt_outcome(table.table_id, sent.attempt)
-    landed = isinstance(outcome, Landed)
-    if isinstance(ended.answer, Ratified):
-        assert landed, ended
-    if ended.nothing_landed:
-        assert not landed, ended
-    if isinstance(outcome, Landed):
-        assert outcome.commit.version == sent.version
-    after = table.history()
-    assert after == ({**before, sent.version: sent.content} if landed else before), ended
-    assert seen in (before, after), ended
-    assert seen == before or landed, f"{ended}: a reader saw a commit that did not land"
-    assert table.owner.attempt_outcome(table.table_id, sent.attempt) == outcome
-    return landed
-
-
 def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
@@ -174,35 +119,7 @@ def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
     assert (caught.value.table_id, caught.value.version, caught.value.attempt) == (table.table_id, 1, proposal.attempt)
 
 
-# Creation
-
-
-def test_staging_that_cannot_be_answered_leaves_the_location_free(
-    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk fails after the table was staged, and its creator stages it again."""
-    location = warehouse.directory / "place"
-    with monkeypatch.context() as patched, pytest.raises(OwnerUnavailableError, match="try again"):
-        patched.setattr(type(warehouse.owner), "resolve_id", Mock(side_effect=OSError(28, "no space")))
-        warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location)
-    assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
-
-
-def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        dropped(warehouse)
-        return lambda failing: dropping.undrop_table(failing.owner, "orders")
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            back = bool(warehouse.owner.tables())
-            assert back or ended.answer is None, ended
-            table = owned(warehouse, "orders") if back else None
-            if table is None:
-                dropping.undrop_table(warehouse.owner, "orders")
-                table = owned(warehouse, "orders")
-            assert list(table.history()) == [0, 1, 2], ended
-            table.land()
+# Purge
 
 
 def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
@@ -231,53 +148,6 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
             locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
             assert locks == [f"publishing-{other.table_id}"], ended
             assert dropping.undrop_table(warehouse.owner, other.table_id).commits.latest_ratified_version == 1
-
-
-# Files that the owner did not publish itself
-
-
-def reporting(warehouse: refimpl.Warehouse) -> Act:
-    """A client has published the versions of a table, and reports them."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
-    commits = table.owner.get_commits(table.table_id).commits
-    table.log.publish_ratified(CATALOG_MANAGED.staging_folder, commits)
-    return lambda failing: [failing.owner.report_published(table.table_id, 2)]
-
-
-def adopting(warehouse: refimpl.Warehouse) -> Act:
-    """An engine has made this owner the owner of its table."""
-    log = filesystem_table(warehouse.directory / "orders", versions=2)
-    table = warehouse.owner.announce(log.location, "orders", COORDINATED_COMMITS, 1)
-    assert log.put_if_absent(log_path.commit(2), ownership_change(COORDINATED_COMMITS, START + 2))
-    return lambda failing: failing.owner.adopt(table.table_id)
-
-
-def repairing(warehouse: refimpl.Warehouse) -> Act:
-    """A ledger was restored that is older than a published version and a registered table."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-    backup = warehouse.directory / "backup"
-    warehouse.owner.ledger.back_up(backup)
-    table.land()
-    table.backfill()
-    warehouse.close()
-    replace_ledger(warehouse.owner.ledger.path, backup)
-    return lambda failing: repair(failing.owner, adopt_published=True)
-
-
-@pytest.mark.parametrize("prepare", [reporting, adopting, repairing])
-def test_interrupted_adoption_of_published_files_is_repeated(
-    tmp_path: Path, prepare: Callable[[refimpl.Warehouse], Act]
-) -> None:
-    runs = Runs(tmp_path, prepare)
-    for folder, ended in runs.interruptions():
-        with opened(folder) as warehouse:
-            runs.act(warehouse)
-            table = owned(warehouse, "orders")
-            assert list(table.history()) == [0, 1, 2], ended
-            assert table.latest == 2, ended
-            table.land()
-            table.backfill()
-            assert table.published() == [0, 1, 2, 3], ended
 
 
 # The first start

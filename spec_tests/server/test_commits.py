@@ -68,9 +68,6 @@ def ratified_locally(table: WireTable, warehouse: refimpl.Warehouse, staged: Sta
     assert isinstance(warehouse.owner.commit(table.table_id, staged.version, proposal), Ratified)
 
 
-# What lands
-
-
 # What loses
 
 

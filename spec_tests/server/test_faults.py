@@ -331,9 +331,6 @@ def test_published_version_that_the_ledger_lacks_is_in_the_answer(table: WireTab
     assert table.state()[:2] == (1, [1])
 
 
-# Repeated creations
-
-
 # Dropped tables, and tables that do not exist yet
 
 

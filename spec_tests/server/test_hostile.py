@@ -93,9 +93,6 @@ def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
         _is_bad(table.register())
 
 
-# Paths
-
-
 # Values that could break their readers
 
 

@@ -1,9 +1,7 @@
 """Transactions over several tables over HTTP. UNITY_CATALOG.md#transactions"""
 
-import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.client.proposing import OwnerProposer
 from refimpl.protocol.commits import Landed, NotLanded
-from refimpl.protocol.errors import ConcurrentModificationError, InvalidRequestError, OutcomeUnknown
+from refimpl.protocol.errors import InvalidRequestError, OutcomeUnknown
 from refimpl.protocol.groups import GroupRefused, Member
 from refimpl.remote_owner.connection import TRIES, Connection, NoAnswerError, Reply, address_of
 from refimpl.remote_owner.owner import RemoteOwner
@@ -183,28 +181,6 @@ def remote(connection: Losing) -> Iterator[RemoteWarehouse]:
 
 def both(warehouse: RemoteWarehouse | refimpl.Warehouse) -> list[list[int]]:
     return [sorted(s.to_arrow()["id"].to_pylist()) for s in warehouse.snapshots("orders", "stock")]
-
-
-def test_client_commits_and_rebases_through_a_server(remote: RemoteWarehouse, directory: Path) -> None:
-    for number in itertools.count(1):
-        with remote.transaction("orders", "stock") as tx:
-            tx.table("orders").append(rows(number))
-            tx.table("stock").append(rows(number))
-            if number == 1:
-                remote.table("stock").append(rows(100))
-        if number == 12:  # beyond the number of commits after which a client publishes
-            break
-    assert both(remote) == [[*range(1, 13)], [*range(1, 13), 100]]
-    with pytest.raises(ConcurrentModificationError), remote.transaction() as tx:
-        tx.table("orders").append(rows(50))
-        tx.table("stock").delete("id = 100")
-        remote.table("stock").delete("id = 100")
-    with refimpl.open(directory) as local:
-        assert both(local) == [[*range(1, 13)], [*range(1, 13)]]
-        with local.transaction() as tx:
-            tx.table("orders").append(rows(60))
-            tx.table("stock").append(rows(60))
-    assert [ids[-1] for ids in both(remote)] == [60, 60]
 
 
 @pytest.mark.parametrize("carried_out", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -227,23 +226,6 @@ def test_a_merge_with_many_keys_reads_the_files_in_their_range(
     with contextlib.nullcontext() if landed else pytest.raises(ConcurrentDeleteReadError):
         merge.execute()
     assert table.snapshot().to_arrow()["id"].to_pylist() == ([] if landed and keys else [1, 2])
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys"), [("string", "cast(unhex('80') as string)"), ("date", "date'9999-12-31' + interval '1' day")]
-)
-def test_a_merge_with_keys_that_python_lacks_reads_all_files(
-    delta: DeltaConnection, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str, keys: str
-) -> None:
-    """Text that is no UTF-8 sorts differently as the text that Python gets, and Python's dates end in 9999."""
-    values = {"string": ["日本", "中国"], "date": [datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)]}[kind]
-    column = pa.array(values)
-    table = warehouse.create_table("t", pa.schema([("id", column.type)]))
-    table.append(pa.table({"id": column}))
-    source = delta.spark.createDataFrame(pa.table({"id": column})).union(delta.spark.range(1).selectExpr(keys))
-    monkeypatch.setattr(delta_table, "_KEYS", 1)
-    merge = delta.table("t").merge(source, "target.id = source.id").whenMatchedDelete()
-    assert merge.execute().metrics["numTargetRowsDeleted"] == 2
 
 
 @pytest.mark.parametrize(("lost", "landed"), [(3, True), (4, False)])

@@ -14,7 +14,7 @@ import refimpl
 from refimpl.client.table import Table
 from refimpl.protocol.actions import Add, DeletionVector
 from refimpl.protocol.commit_owner import MaintenancePolicy
-from refimpl.protocol.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.protocol.table_feature import MANAGED_COMMIT
 from refimpl.rows import data_files, partition_values
 from refimpl.schema import schema as s
@@ -64,20 +64,6 @@ def test_deleted_rows_of_a_file_are_not_read(delta: DeltaConnection, warehouse: 
 
 
 # Versions
-
-
-def test_read_returns_the_newest_or_the_given_version(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows.where("id < 4")).saveAsTable("t")
-    delta.write(rows.where("id >= 4")).mode("append").saveAsTable("t")
-    delta.write(rows.where("id = 7")).mode("overwrite").saveAsTable("t")
-    assert _ids(delta.read.table("t")) == [7]
-    assert _ids(delta.read.option("versionAsOf", 0).table("t")) == [0, 1, 2, 3]
-    assert _ids(delta.read.option("versionasof", "1").table("t")) == list(range(12))
-    with pytest.raises(NotFoundInHistoryError):
-        delta.read.option("versionAsOf", 3).table("t")
-    for wrong in ("-1", "x", 1.5):
-        with pytest.raises(InvalidRequestError):
-            delta.read.option("versionAsOf", wrong).table("t")
 
 
 def test_read_by_time_returns_the_newest_version_of_that_time(
@@ -302,16 +288,6 @@ def test_many_files_are_listed_without_a_job(delta: DeltaConnection, warehouse: 
     with settings(spark, {"spark.sql.sources.parallelPartitionDiscovery.threshold": "32"}):
         assert jobs_of_a_read() == 1
     assert _ids(delta.read.table("t")) == list(range(40))
-
-
-def test_a_missing_data_file_is_a_corruption(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows).partitionBy("month").saveAsTable("t")
-    table = delta.tables.by_name("t")
-    lost = next(add for add in table.snapshot().files.values() if add.partition_values == {"month": "1"})
-    (table.location / lost.path).unlink()
-    with pytest.raises(CorruptionError, match=lost.path):
-        delta.read.table("t")
-    assert delta.read.where("month = 2").table("t").count() == 4
 
 
 def test_no_setting_of_the_session_leaves_out_a_data_file(delta: DeltaConnection, rows: DataFrame) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pytest
 
 from refimpl.protocol.errors import UnsupportedFeatureError
 from refimpl.rows import data_files
-from refimpl.spark import DeltaConnection, commit_protocol, connect
+from refimpl.spark import DeltaConnection, commit_protocol
 from spec_tests.spark.conftest import TIME_ZONE, settings
 
 if TYPE_CHECKING:
@@ -122,45 +121,6 @@ def test_partition_values_of_every_type_are_read_back_unchanged(delta: DeltaConn
     delta.write(frame).partitionBy(*partitions).saveAsTable("t")
     assert _rows(delta.read.table("t").toArrow()) == expected
     assert _rows(delta.tables.by_name("t").snapshot().to_arrow()) == expected
-
-
-def test_special_characters_in_partition_values_are_kept(spark: SparkSession, tmp_path: Path) -> None:
-    import deltalake
-
-    values = [
-        "a:b", "a b", "50%", "a/b", "a=b", "a#b?c", "ü", "'\"", "{x}[y]^\\", "*", "a%20b", "+", "&", "a\tb", "~", " ",
-    ]  # fmt: skip
-    rows = spark.createDataFrame(list(enumerate(values)), "row int, p string")
-    delta, location = connect(spark), tmp_path / "plain"
-    delta.write(rows).partitionBy("p").save(location)
-    expected = dict(enumerate(values))
-    assert {row.row: row.p for row in delta.read.load(location).collect()} == expected
-    by_arrow = delta.tables.by_path(location).snapshot().to_arrow().to_pylist()
-    assert {row["row"]: row["p"] for row in by_arrow} == expected
-    by_delta_rs = deltalake.DeltaTable(str(location)).to_pyarrow_table().to_pylist()
-    assert {row["row"]: row["p"] for row in by_delta_rs} == expected
-    paths = {add.partition_values["p"]: add.path for add in delta.tables.by_path(location).snapshot().files.values()}
-    for value in values:
-        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-        read = delta.read.where(f"p = '{quoted}'").load(location)
-        assert [unquote(file) for file in read.inputFiles()] == [f"file://{location}/{unquote(paths[value])}"]
-        if value in ("'\"", "a%20b"):
-            assert [row.p for row in read.collect()] == [value]
-
-
-@pytest.mark.parametrize("partition_columns", [[], ["date", "timestamp", "medium", "boolean"]])
-def test_delta_rs_reads_the_same_rows(
-    partition_columns: list[str], spark: SparkSession, everything: DataFrame, tmp_path: Path
-) -> None:
-    import deltalake
-
-    frame = everything.drop("timestamp_ntz")
-    delta, location = connect(spark), tmp_path / "plain"
-    delta.write(frame).partitionBy(partition_columns).save(location)
-    read = deltalake.DeltaTable(str(location)).to_pyarrow_table()
-    expected = delta.read.load(location).toArrow()
-    assert _rows(read.select(expected.schema.names)) == _rows(expected)
-    assert len(_rows(read)) == 5
 
 
 def test_timestamps_mean_the_same_moment_in_every_time_zone(delta: DeltaConnection, spark: SparkSession) -> None:

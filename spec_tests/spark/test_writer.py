@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,21 +128,6 @@ def test_a_creation_that_fails_leaves_neither_name_nor_files(
         delta.write(rows).saveAsTable("t")
     assert delta.tables.required_warehouse().tables() == []
     assert delta.write(rows).saveAsTable("t") is not None
-
-
-def test_a_lost_creation_names_the_winner_and_leaves_no_file(
-    delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
-    with pytest.raises(errors.NameTakenError) as lost:
-        delta.write(rows).saveAsTable("t")
-    table = delta.tables.by_name("t")
-    assert lost.value.winner.table_id == table.table_id
-    assert table.snapshot().version == 0
-    elsewhere = _data_files(delta.tables.required_warehouse().directory) - {
-        f"{table.location.name}/{name}" for name in _data_files(table.location)
-    }
-    assert elsewhere == set()
 
 
 # Modes
@@ -310,56 +294,13 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
 # Conflicts, as in DELTA.md#transactions
 
 
-def test_appends_of_threads_all_land(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    """DELTA_SPARK.md#shared-temporary: the first job that ends would delete a temporary folder that all jobs share."""
-
-    def append(_: int) -> int:
-        written = delta.write(rows).mode("append").saveAsTable(flights)
-        assert written is not None
-        return written.version
-
-    with ThreadPoolExecutor(4) as pool:
-        assert sorted(pool.map(append, range(6))) == [1, 2, 3, 4, 5, 6]
-    assert delta.read.table(flights).count() == 7 * 12
-
-
 def _replace(delta: DeltaConnection, rows: DataFrame, month: int) -> Any:
     new = rows.where(f"month = {month}")
     return delta.write(new).mode("overwrite").option("replaceWhere", f"month = {month}").saveAsTable("flights")
 
 
-def _overwrite(delta: DeltaConnection, rows: DataFrame) -> Any:
-    return delta.write(rows).mode("overwrite").saveAsTable("flights")
-
-
 def _append(delta: DeltaConnection, rows: DataFrame) -> Any:
     return delta.write(rows).mode("append").saveAsTable("flights")
-
-
-def _replace_first(delta: DeltaConnection, rows: DataFrame) -> Any:
-    return _replace(delta, rows, 1)
-
-
-@pytest.mark.parametrize(
-    ("write", "winner", "count"),
-    [(_overwrite, _append, 24), (_overwrite, _overwrite, 12), (_replace_first, _replace_first, 12)],
-)
-def test_write_conflicts_with_changes_of_its_reads(
-    write: Write,
-    winner: Write,
-    count: int,
-    delta: DeltaConnection,
-    flights: str,
-    rows: DataFrame,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """FB34: if two overwrites both land, all rows are doubled. The loser deletes its files."""
-    _meanwhile(monkeypatch, lambda: winner(delta, rows))
-    with pytest.raises((errors.ConcurrentAppendError, errors.ConcurrentDeleteReadError)):
-        write(delta, rows)
-    snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
-    assert _data_files(snapshots[0].location) == {add.path for snapshot in snapshots for add in snapshot.files.values()}
-    assert delta.read.table(flights).count() == count
 
 
 # Paths
@@ -410,24 +351,3 @@ def test_a_session_writes_and_reads_through_a_server(
         assert remote.read.table("flights").count() == 4
         assert remote.read.option("versionAsOf", 1).table("flights").count() == 24
     assert connect(spark, warehouse).read.table("flights").count() == 4
-
-
-def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, spark: SparkSession) -> None:
-    """DELTA.md#rules-of-rows."""
-    identity = {"delta.identity.start": 1, "delta.identity.step": 3, "delta.identity.allowExplicitInsert": True}
-    fields = [
-        s.Field(name="id", type=s.Primitive(name="long"), metadata=identity),
-        s.Field(name="x", type=s.Primitive(name="long")),
-        s.Field(name="y", type=s.Primitive(name="long"), metadata={"delta.generationExpression": "x * 2"}),
-    ]
-    warehouse = delta.tables.required_warehouse()
-    table = warehouse.create_table("t", s.Struct(fields=tuple(fields)), properties={"delta.constraints.low": "x < 5"})
-    delta.write(spark.range(1, 3).toDF("x")).mode("append").saveAsTable("t")
-    delta.write(spark.createDataFrame([(3,)], "x long")).mode("append").saveAsTable("t")
-    for bad in (spark.range(4, 7).toDF("x"), spark.createDataFrame([(9,)], "x long")):
-        with pytest.raises(errors.InvalidRequestError, match="'low'"):
-            delta.write(bad).mode("append").saveAsTable("t")
-    assert table.snapshot().version == 2
-    rows = sorted(_content(delta, "t").elements())
-    assert [row[1:] for row in rows] == [(1, 2), (2, 4), (3, 6)]
-    assert len({row[0] for row in rows}) == 3
