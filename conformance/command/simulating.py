@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -55,7 +54,6 @@ def register(application: typer.Typer) -> None:
         (explore, "simulate explore two-writers --workers 2"),
         (power_, "simulate power commit/catalogManaged/inline --failing-syncs 1"),
         (groups_, "simulate groups catalogManaged/inline"),
-        (replay, "simulate replay trace.json"),
     ):
         commands.command(name=command.__name__.rstrip("_"), epilog=examples(example))(command)
 
@@ -64,23 +62,18 @@ def explore(
     scopes: ScopesArgument = None,
     quick: Annotated[bool, option("--quick", "skip the two largest situations (10 scopes)")] = False,
     budget: Annotated[str, option("--budget TIME", "maximum time for each scope, for example 90s or 5m")] = "120s",
-    trace: Annotated[Path | None, option("--trace FILE", "write the first violation, minimized, for `replay`")] = None,
     seed: SeedOption = 1,
     workers: WorkersOption = 1,
     json: JsonOption = False,
 ) -> None:
     """Run every schedule of small scopes, pruned by partial-order reduction."""
     from conformance.simulation import schedule_scopes
-    from conformance.simulation.traces import to_json
 
     known = [scope for scope in schedule_scopes.scopes() if not quick or scope.name in schedule_scopes.QUICK]
     chosen = _chosen([scope.id for scope in known], scopes)
     began = time.perf_counter()
     limit = seconds(budget, "--budget")
     results = _collected(partial(_explored, limit, seed), chosen, workers, None if json else _show_explored)
-    first = next((result.trace for result in results if result.trace is not None), None)
-    if trace is not None and first is not None:
-        trace.write_bytes(to_json(first))
     bad = sum(result.bad for result in results)
     finished = sum(result.report.finished for result in results)
     if json:
@@ -100,7 +93,7 @@ def _explored(budget: float, seed: int, name: str) -> traces.Explored:
 
     (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == name)
     with _host() as host:
-        return traces.explore_scope("reference", host, scope, budget=budget, seed=seed, progress=_Progress(name))
+        return traces.explore_scope(host, scope, budget=budget, seed=seed, progress=_Progress(name))
 
 
 def _show_explored(result: traces.Explored) -> None:
@@ -198,31 +191,6 @@ def _show_grouped(result: groups.Result) -> None:
     )
     for violation in result.violations:
         show(f"  {violation}")
-
-
-def replay(file: Annotated[Path, argument("FILE", "file that `explore --trace` wrote")]) -> None:
-    """Run the schedule of a violation again; exit code 0: no violation, 1: the violation is still there."""
-    from conformance.simulation import schedule_scopes, traces
-
-    try:
-        trace = traces.from_json(file.read_bytes())
-        (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == trace.scope)
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        problem = f"{file} is not a trace: {error}"
-        if isinstance(error, OSError):
-            problem = f"cannot read {file}: {error.strerror}"
-        raise UnusableError(f"{problem}; expected the file of `simulate explore --trace`") from error
-    if trace.subject != "reference":
-        raise UnusableError(f"{file} is a trace of {trace.subject!r}; the simulator runs the reference alone")
-    with _host() as host:
-        again = traces.replayed(trace, scope, host)
-    for effect in again.effects:
-        show(f"  {effect}")
-    for client, answers in again.answers.items():
-        show(f"answers of {client}: {'; '.join(answers)}")
-    for violation in again.violations:
-        show(violation)
-    raise typer.Exit(ExitCode.VIOLATION if again.violations else ExitCode.CONFORMANT)
 
 
 # Scopes

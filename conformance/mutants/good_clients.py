@@ -587,3 +587,32 @@ class DeletesListedStagedFilesOfManagedCommits(ModelClient):
         if table.feature == "managedCommit":
             table.commits = ()
         return super()._staged(table, cut_off)
+
+
+@good()
+class WritesAbsolutePaths(ModelClient):
+    """Writes absolute URIs of data files. In answers, it names a file relative to the table if the file is below it."""
+
+    folder = ""
+
+    def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
+        self.folder = f"file://{quote(str(transaction.table.log.parent))}/"
+        return super()._actions(transaction, version)
+
+    def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
+        body = json.loads(super()._add(file, request, timestamp, partitioned=partitioned))["add"]
+        if not body["path"].startswith("/") and ":" not in body["path"]:
+            body["path"] = self.folder + body["path"]
+        return proposals.line("add", body)
+
+
+@good_method("_resolved")
+def sends_again(self: ModelClient, client: str, transaction: Transaction, request: m.Commit) -> bool:
+    """Repeats the identical request after an unknown outcome, until it gets an answer."""
+    for _ in range(self.most_questions):
+        reply = self.owner(client, request)
+        if isinstance(reply, m.Ratified):
+            return True
+        if not isinstance(reply, m.Unknown):
+            break
+    return original(self)._resolved(client, transaction, request)

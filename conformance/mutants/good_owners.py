@@ -927,3 +927,22 @@ class HasItsOwnCrashPoints(ModelOwner):
         if self.deadly == "answered":
             self._tables = None
         return answer
+
+
+@good_method("create_table")
+def reserves_dropped_names(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
+    """Keeps the name of a dropped table until its data is purged."""
+    tables = self.tables.values()
+    dropped = any(table.name == request.name and not table.active and table.leaving is None for table in tables)
+    if dropped and not any(request.attempt in table.landed for table in tables):
+        return m.Rejected(reason="the name is reserved")
+    return original(self).create_table(client, request)
+
+
+@good_method("hand_back")
+def returns_only_published_tables(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
+    """Rejects a hand-back until a client has requested the backfill of all commits."""
+    table = self.tables.get(request.table)
+    if table is not None and table.active and table.backfilled < table.latest and request.attempt not in table.landed:
+        return m.Rejected(reason="backfill first", retryable=True)
+    return original(self).hand_back(client, request)

@@ -319,8 +319,10 @@ class Drive:
             )  # fmt: skip
 
     def _must_create(self, table: DrivenTable, step: steps.Create, rejected: Exchange, name: str) -> None:
-        """ "Creating a new managed-commit table": an owner may reject some creations, but not all."""
-        if table.odd or "version-0-by-owner" not in self.contract.profiles:
+        """ "Creating a new managed-commit table": an owner may reject some creations, but not all. "Creating and
+        Dropping": it may keep the name of a dropped table."""
+        kept = step.table % TABLES in self.past
+        if kept or table.odd or "version-0-by-owner" not in self.contract.profiles:
             return
         for _ in range(TRIES):
             again = self._send(table, client_of(step.client), self.s.creation(name), Fate.ANSWERED)

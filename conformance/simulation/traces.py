@@ -1,8 +1,4 @@
-"""Explores the schedules of a scope; shrinks, writes and replays a schedule that shows a violation.
-
-The file of a trace is JSON: the scope, the clients with the numbers of their requests, and the schedule as turns (a
-client and its number of effects). For people it also has the effects, the answers and the violations.
-"""
+"""Explores the schedules of a scope; shrinks a schedule that shows a violation, and runs it again."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +14,6 @@ from conformance.simulation.host import Host
 from conformance.simulation.schedule import Step
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare
 
-SCHEMA_VERSION: Final = 1
 DEPTH: Final = 3
 """The depth of random schedules: they find bugs that need this many orderings."""
 VIOLATIONS_KEPT: Final = 5
@@ -34,9 +29,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a scope, with its outcome."""
 
-    schema: int
-    subject: str
-    """The name of a known-bad variant, or of the subject itself."""
     scope: str
     """The id of the scope."""
     requests: dict[str, tuple[int, ...]]
@@ -63,27 +55,13 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 Requests = dict[str, tuple[int, ...]]
 
 
-def to_json(trace: Trace) -> bytes:
-    """The trace as JSON with a final newline. The same trace gives the same bytes."""
-    return msgspec.json.format(msgspec.json.encode(trace), indent=2) + b"\n"
-
-
-def from_json(text: bytes) -> Trace:
-    """Raises `msgspec.ValidationError` or `msgspec.DecodeError` for a text that is no trace, `ValueError` for a trace
-    of another schema."""
-    trace = msgspec.json.decode(text, type=Trace)
-    if trace.schema != SCHEMA_VERSION:
-        raise ValueError(f"the trace has schema {trace.schema}; this release reads {SCHEMA_VERSION}")
-    return trace
-
-
 def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
     """Replay the schedule. The result has the violations of the replay."""
     outcome, steps = _run(host, scope, trace.requests, trace.choices)
-    return _trace(trace.subject, scope, trace.requests, trace.requirement, outcome, steps)
+    return _trace(scope, trace.requests, trace.requirement, outcome, steps)
 
 
-def shrunk(subject: str, scope: Scope, host: Host, steps: Iterable[Step], requirement: str) -> Trace:
+def shrunk(scope: Scope, host: Host, steps: Iterable[Step], requirement: str) -> Trace:
     """The schedule without all clients, requests and switches that the violation does not need. Without any one of the
     remaining ones, the violation disappears. Raises `ValueError` if the schedule does not show the violation."""
     start = prepare(scope, host)
@@ -94,7 +72,7 @@ def shrunk(subject: str, scope: Scope, host: Host, steps: Iterable[Step], requir
     while smaller.without_a_client() or smaller.without_a_request() or smaller.without_a_switch():
         pass
     assert smaller.outcome is not None
-    return _trace(subject, scope, smaller.requests, requirement, smaller.outcome, smaller.steps)
+    return _trace(scope, smaller.requests, requirement, smaller.outcome, smaller.steps)
 
 
 class _Shrinking:
@@ -188,9 +166,7 @@ class Explored:
         }  # fmt: skip
 
 
-def explore_scope(
-    subject: str, host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress
-) -> Explored:
+def explore_scope(host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress) -> Explored:
     """Explore depth first for at most `budget` seconds. If the space is not finished, run the same number of random
     schedules."""
     start = prepare(scope, host)
@@ -226,7 +202,7 @@ def explore_scope(
         for _ in take(by_chance):
             pass
     for steps, requirement in bad:
-        result.trace = shrunk(subject, scope, host, steps, requirement)
+        result.trace = shrunk(scope, host, steps, requirement)
     result.outcomes, result.seconds = len(answers), time.perf_counter() - began
     return result
 
@@ -240,12 +216,8 @@ def _run(host: Host, scope: Scope, requests: Requests, clients: Sequence[str]) -
     return cast(Outcome, outcome), steps
 
 
-def _trace(
-    subject: str, scope: Scope, requests: Requests, requirement: str, outcome: Outcome, steps: list[Step]
-) -> Trace:
+def _trace(scope: Scope, requests: Requests, requirement: str, outcome: Outcome, steps: list[Step]) -> Trace:
     return Trace(
-        schema=SCHEMA_VERSION,
-        subject=subject,
         scope=scope.id,
         requests=requests,
         turns=turns(steps),

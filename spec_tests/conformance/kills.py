@@ -26,7 +26,7 @@ DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
 """In the order in which they are tried."""
 FILE: Final = Path(__file__).with_name("kills.json")
 REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
-"""For each mutant and bad outsider, the cases that found it in an earlier search. They are tried first; if they do not
+"""For each mutant, the cases that found it in an earlier search. They are tried first; if they do not
 find it, the search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file. A property
 has the seed of the programs: `conflicts/any-transaction-against-any-winners[managedCommit/staged] seed 7`.
 """
@@ -118,9 +118,9 @@ def about(requirement: str, identity: Identity) -> list[Case]:
     return [case for case in cases(identity, [requirement]) if case in evidence]
 
 
-def remembered(subject: str) -> list[Case]:
-    """The cases that found this mutant, or this outsider, in an earlier search."""
-    return [case for text in REMEMBERED.get(subject, ()) if (case := case_of(text)) is not None]
+def remembered(mutant: str) -> list[Case]:
+    """The cases that found this mutant in an earlier search."""
+    return [case for text in REMEMBERED.get(mutant, ()) if (case := case_of(text)) is not None]
 
 
 @cache
@@ -147,13 +147,6 @@ def seeded(everything: Iterable[Case]) -> Iterator[Case]:
     properties = [case for case in everything if case.check.layer is Layer.MODEL]
     for seed in range(SEEDS):
         yield from (replace(case, seed=seed) for case in properties)
-
-
-def failed_case(name: str) -> Case | None:
-    """A case that the subject of that name fails; None if there is no such case."""
-    everything = list(cases(identity(name)))
-    tried = chain(remembered(name), everything, seeded(everything))
-    return next((case for case in tried if run(case, name).verdict is Verdict.FAILED), None)
 
 
 _KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}

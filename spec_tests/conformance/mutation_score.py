@@ -31,7 +31,6 @@ from conformance.running.plan import case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
-from spec_tests.conformance.outsiders import OUTSIDERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +118,6 @@ def remember(pattern: str = "*") -> int:
         guilty = [mutant for mutant in mutants if requirement in mutant.violates and mutant.id in kills.REMEMBERED]
         trials.append(kills.shown_by(requirement, guilty) if guilty else None)
     pairs = {(mutant.id, str(case)) for mutant, case in fewest([trial for trial in trials if trial])}
-    pairs |= {
-        (outsider.name, str(kills.failed_case(outsider.name)))
-        for outsider in OUTSIDERS
-        if outsider.bad and fnmatchcase(outsider.name, pattern)
-    }
     found = {mutant: sorted(case for name, case in pairs if name == mutant) for mutant, _ in pairs}
     kills.FILE.write_text(json.dumps({**before, **found}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return len(pairs)

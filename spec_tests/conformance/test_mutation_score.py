@@ -23,7 +23,6 @@ from conformance.running.verdicts import JUDGED, failing
 from conformance.scenario.check import Family, Variant
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
-from spec_tests.conformance.outsiders import OUTSIDERS, Outsider
 from spec_tests.support.sampling import sampled
 
 pytestmark = pytest.mark.xdist_group("kills")
@@ -124,38 +123,6 @@ def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
     [case] = [case for case in kills.cases(kills.identity(name)) if (case.check.name, case.variant) == (check, staged)]
     result = kills.run(case, name)
     assert result.verdict is Verdict.PASSED, result
-
-
-# Subjects written from the documents alone: their mistakes are found, their freedoms are not accused
-
-
-def by_name(outsider: Outsider) -> str:
-    return outsider.subject.__name__
-
-
-@each_part
-def test_the_mistakes_of_outsiders_are_found(part: int) -> None:
-    bad = [outsider for outsider in OUTSIDERS if outsider.bad]
-    assert [outsider.name for outsider in bad[part::PARTS] if not kills.failed_case(outsider.name)] == []
-
-
-LEGAL: Final = [outsider for outsider in OUTSIDERS if not outsider.bad]
-ONCE_ACCUSED_BY: Final = {
-    "ReturnsOnlyPublishedTables": "an-owner-hands-back-a-table",
-    "WritesAbsolutePaths": "every-file-is-committed-with-its-path-and-partition",
-}
-
-
-@pytest.mark.parametrize("outsider", sampled(LEGAL, 6), ids=by_name)
-def test_an_outsiders_freedom_is_not_accused(outsider: Outsider) -> None:
-    examples = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.layer is Layer.EXAMPLE]
-    accused_by = [case for case in examples if case.check.name == ONCE_ACCUSED_BY.get(by_name(outsider))]
-    for case in (*examples[:: len(LEGAL) if outsider.kind == "legal owner" else 100], *accused_by):
-        violations = kills.run(case, outsider.name).violations
-        accused = [
-            violation for violation in violations if load().requirement(violation.requirements[0]).level is Level.MUST
-        ]
-        assert not accused, f"{case}: {accused[0].message}"
 
 
 # Coverage

@@ -25,7 +25,6 @@ from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
 from spec_tests.conformance.adapters.test_stdio import command
-from spec_tests.conformance.outsiders import OUTSIDERS
 from spec_tests.support.sampling import sampled
 
 GOOD = ModelOwner().hello("kit", m.Hello())
@@ -50,12 +49,11 @@ def failed(report: SmokeReport) -> Step:
     return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
 
 
-LEGAL_OWNERS = [outsider.name for outsider in OUTSIDERS if outsider.kind == "legal owner"]
 PARTS = 12
 GOOD_OWNERS = [f"good:{i}" for i, entry in all_mutants().items() if not entry.violates and entry.side == "owner"]
 
 
-@pytest.mark.parametrize("name", ["model", "reference", *sampled([*GOOD_OWNERS, *LEGAL_OWNERS], 5)])
+@pytest.mark.parametrize("name", ["model", "reference", *sampled(GOOD_OWNERS, 5)])
 def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
     with open_subject(name, directory=tmp_path) as subject:
         report = smoke(subject)

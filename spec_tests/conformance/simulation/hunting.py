@@ -72,7 +72,7 @@ class ScheduleMutant(_Mutant):
             tried, steps, outcome = first_bad_schedule(host, scope, self.requirement)
             if steps is None:
                 return Hunt(found=min(outcome.requirements, default=None) if outcome else None, tried=tried)
-            trace = traces.shrunk(self.id, scope, host, steps, self.requirement)
+            trace = traces.shrunk(scope, host, steps, self.requirement)
         requests = sum(len(request) for request in trace.requests.values())
         size = (
             f"{len(trace.requests)} clients, {requests} requests, {trace.switches} switches, "

@@ -1,14 +1,12 @@
 """`simulate`: its subcommands print the number of explored states."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance.command import simulating
 from conformance.command.application import application
-from conformance.simulation import traces
 from spec_tests.conformance.simulation.__main__ import MUTANTS
 
 
@@ -45,32 +43,18 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     return bad.scope
 
 
-def test_a_violation_is_written_to_a_file_and_replayed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "trace.json"
-    with monkeypatch.context() as patched:
-        scope = plant(patched, "lock-not-taken")
-        assert simulate("explore", scope, "--trace", str(file)) == 1
-        trace = traces.from_json(file.read_bytes())
-        assert (trace.requirement, len(trace.requests)) == ("PROFILE-CORE-03", 2)
-        capsys.readouterr()
-        assert simulate("replay", str(file)) == 1
-        assert trace.requirement in capsys.readouterr().out
-    assert simulate("replay", str(file)) == 0
-    file.write_text(json.dumps({**json.loads(file.read_text()), "schema": 99}))
-    assert simulate("replay", str(file)) == 2
-    assert "schema 99" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("bad", "requirement"),
-    [("direct-recorded-first", "PROFILE-DURABLE-01"), ("linked-before-synced", "MC-BACKFILL-01")],
+    ("command", "bad", "requirement"),
+    [
+        ("explore", "lock-not-taken", "PROFILE-CORE-03"),
+        ("power", "direct-recorded-first", "PROFILE-DURABLE-01"),
+        ("power", "linked-before-synced", "MC-BACKFILL-01"),
+    ],
 )
 def test_a_violation_is_printed(
-    bad: str, requirement: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, bad: str, requirement: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert simulate("power", plant(monkeypatch, bad)) == 1
+    assert simulate(command, plant(monkeypatch, bad)) == 1
     assert requirement in capsys.readouterr().out
 
 
