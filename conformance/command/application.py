@@ -197,17 +197,8 @@ for function, epilog in (
             "matrix conformance/implementations",
         ),
     ),
-    (
-        reporting.report,
-        examples(
-            "report report/result.json",
-            'report report/result.json --markdown >> "$GITHUB_STEP_SUMMARY"',
-            "report result.json --html --output page.html",
-            "report result.json --folder report",
-        ),
-    ),
+    (reporting.report, examples("report report/result.json", "report result.json --folder report")),
     (reporting.compare, examples("compare report-before report-after", "compare before.json after.json --json")),
-    (reporting.trend, examples("trend report-1.0 report-1.1 report-1.2", "trend */result.json --json")),
     (
         reporting.check,
         examples("check report/findings/some-case/history.jsonl", "check production.jsonl --json")

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -19,49 +19,26 @@ if TYPE_CHECKING:
     from conformance.history.times import Times
     from conformance.interface.results import RunResult
 
-_FORMATS: Final = ("html", "markdown", "junit", "badge", "json")
-
 
 def report(
     file: Annotated[Path, argument("RESULT.json", "result that `run --report` or `run --json` wrote")],
-    html: Annotated[bool, option("--html", "write the HTML page, in one file")] = False,
-    markdown: Annotated[bool, option("--markdown", "write a summary in Markdown")] = False,
-    junit: Annotated[bool, option("--junit", "write JUnit XML")] = False,
-    badge: Annotated[bool, option("--badge", "write JSON for a shields.io endpoint badge")] = False,
-    json: Annotated[bool, option("--json", "write the result in this version's JSON format")] = False,
-    output: Annotated[Path | None, option("--output -o FILE", "output file (default: stdout)")] = None,
     folder: Annotated[
         Path | None, option("--folder FOLDER", "write all formats and the findings to this folder")
     ] = None,
 ) -> None:
-    """Convert the result of an earlier run to another format (default: the verdict as text).
+    """Show the verdict of an earlier run, or write all its reports.
 
     The exit code is that of the earlier run; 2 if the file is not a result.
     """
     from conformance import reports
     from conformance.command.summary import show_result
-    from conformance.reports.stored import write_file
 
-    chosen = dict(zip(_FORMATS, (html, markdown, junit, badge, json), strict=True))
-    wanted = [name for name in _FORMATS if chosen[name]]
-    if len(wanted) > 1:
-        raise UnusableError(
-            f"only one format is possible, not --{' and --'.join(wanted)}; --folder FOLDER writes all formats"
-        )
-    if output is not None and not wanted:
-        raise UnusableError(f"--output requires a format: --{', --'.join(_FORMATS)}")
     result = read_result(file)
-    if folder is not None:
-        for path in reports.write(result, folder):
-            show(str(path))
-    elif not wanted:
+    if folder is None:
         show_result(result, None)
     else:
-        text = getattr(reports, f"to_{wanted[0]}")(result)
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            write_file(output, text)
+        for path in reports.write(result, folder):
+            show(str(path))
     raise typer.Exit(result.exit_code)
 
 
@@ -92,38 +69,6 @@ def compare(
                 show(f"  {case}: {why}")
     worse = differences["new"] or requirements["broken"]
     raise typer.Exit(ExitCode.VIOLATION if worse else ExitCode.CONFORMANT)
-
-
-def trend(
-    files: Annotated[list[Path], argument("REPORT", "result.json of each run, or its report folder, oldest first")],
-    json: JsonOption = False,
-) -> None:
-    """Show several runs, one per line, with what each broke and repaired since the run before it.
-
-    Exit code 0: the reports are shown, with any verdict; 2: a file is not a result.
-    """
-    from conformance.reports import summarise
-    from conformance.reports.causes import changed_requirements, changes
-
-    runs = _results(files)
-    rows: list[dict[str, Any]] = []
-    for file, run, before in zip(files, runs, (None, *runs), strict=False):
-        cases = {} if before is None else changes(before, run)
-        verdicts = [str(entry.verdict) for entry in run.requirements]
-        rows.append({
-            "report": str(file), "started": run.environment.started, "subject": run.subject.name,
-            "version": run.subject.version, "profile": run.profile, "complete": run.complete,
-            "exit_code": run.exit_code, "held": verdicts.count("held"), "violated": verdicts.count("violated"),
-            "new": list(cases.get("new", ())), "fixed": list(cases.get("fixed", ())),
-            **({"broken": [], "repaired": []} if before is None else changed_requirements(before, run)),
-        })  # fmt: skip
-    if json:
-        show_json(rows)
-        return
-    for row, run in zip(rows, runs, strict=True):
-        since = f"; {_in_words(row)}" if row["broken"] or row["repaired"] else ""
-        name = f"{row['started'][:10] or 'undated'}  {run.subject.name} {run.subject.version}, {run.profile}"
-        show(f"{name}: {summarise(run).short}; {row['held']} held, {row['violated']} violated{since}")
 
 
 def _results(paths: "Sequence[Path]") -> "list[RunResult]":

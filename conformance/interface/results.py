@@ -183,8 +183,6 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """Why it is not known in which order files appeared in the log, for programs of an owner; empty if it is known."""
     history: str | None = None
     """The history of a failed case, shrunk as far as the layer permits: JSON Lines."""
-    whole_history: str | None = None
-    """The history before shrinking, for concurrent processes, whose runs cannot be repeated."""
     reproduction: str | None = None
     """The input of `replay` for a generated case that failed, in addition to the name, as JSON."""
     others: tuple[OtherProgram, ...] = ()

@@ -48,15 +48,6 @@ def ignores_changed_metadata(self: ModelClient, transaction: Transaction, winner
     original(self)._check(transaction, [action for action in winner if "metaData" not in action])
 
 
-@mutant_method("_check", "CONFLICT-ORDER-05")
-def compares_only_the_partitioning(self: ModelClient, transaction: Transaction, winner: Actions) -> None:
-    """Commits after a winner that changed the schema: readers cannot read both its files and the winner's."""
-    columns, request = transaction.base.metadata.get("partitionColumns"), transaction.request
-    if not (request.set_properties or request.partition_by):
-        winner = [a for a in winner if "metaData" not in a or a["metaData"].get("partitionColumns") != columns]
-    original(self)._check(transaction, winner)
-
-
 @mutant_method("_check_domains", "CONFLICT-ORDER-06")
 def ignores_domains(self: ModelClient, request: m.Transact, domains: Actions) -> None:
     """Overwrites a metadata domain that a winner changed."""

@@ -228,16 +228,6 @@ def caches_publication_by_name(self: ModelOwner, table: OwnedTable, version: int
         done[table.name] = version
 
 
-@mutant_method("load_table", "PROFILE-DISCOVERY-01")
-def unknown_names_are_found(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Resolves an unknown name to an existing table."""
-    answer = original(self).load_table(client, request)
-    others = [reference for reference, table in self.tables.items() if table.active]
-    if isinstance(answer, m.NotFound) and others:
-        return original(self).load_table(client, m.LoadTable(name=others[-1]))
-    return answer
-
-
 @mutant_method("load_table", "CM-GET-05", "CM-GET-04", "MC-READ-06")
 def caches_resolutions(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
     """Repeats its first resolution of a table."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, staged_file
+from conformance.interface.log_names import LOG
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
@@ -204,15 +204,6 @@ class RecordsOwnershipAfterTheFile(ModelOwner):
             super()._save(table)
 
 
-@mutant_method("_recover", "MC-CONVERT-03", "MC-CONVERT-09")
-def crash_completes_take_overs_blindly(self: ModelOwner, table: OwnedTable) -> None:
-    """Considers itself the owner after a crash, even if the ownership change was never written."""
-    if table.promised is not None:
-        version, attempt, _ = table.promised
-        table.promised, table.backfilled = None, version
-        self._record(table, version, attempt)
-
-
 @mutant_method("restart", "MC-CONVERT-08", "MC-CONVERT-07", "PROFILE-DURABLE-03")
 def crash_forgets_unconfirmed_take_overs(self: ModelOwner, client: str, request: m.Restart) -> m.Answer:
     """Forgets take-overs without confirmation after a crash, although the ownership change was written."""
@@ -371,25 +362,6 @@ def ratifies_after_a_hand_back(self: ModelOwner, client: str, request: m.HandBac
     return answer
 
 
-@mutant("MC-RELEASE-04")
-class HandBackAcceptsALateCommit(ModelOwner):
-    """Ratifies a proposal that was sent before the hand-back and arrives after it."""
-
-    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
-        answer = super().hand_back(client, request)
-        self.late = request.table
-        return answer
-
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        table = self.tables.get(request.table)
-        if table is None or getattr(self, "late", "") != request.table:
-            return super().commit(client, request)
-        table.active, self.late = True, ""
-        answer = super().commit(client, request)
-        table.active = False
-        return answer
-
-
 @mutant_method("hand_back", "MC-RELEASE-05", "MC-RELEASE-07")
 def hands_back_without_a_commit(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
     """Answers a hand-back as ratified without writing its commit: filesystem writers still find an owner."""
@@ -397,20 +369,6 @@ def hands_back_without_a_commit(self: ModelOwner, client: str, request: m.HandBa
     table = self.tables.get(request.table)
     if table is not None and isinstance(answer, m.Ratified):
         self.storage.remove(self._path(table, answer.version))
-    return answer
-
-
-@mutant_method("hand_back", "MC-RELEASE-07")
-def hand_back_stays_staged(self: ModelOwner, client: str, request: m.HandBack) -> m.Answer:
-    """Stages the commit of a hand-back and never publishes it: no client can write."""
-    answer = original(self).hand_back(client, request)
-    table = self.tables.get(request.table)
-    if table is not None and isinstance(answer, m.Ratified):
-        name = staged_file(request.version, request.attempt)
-        published = self.storage.read(self._path(table, request.version))
-        if published is not None:
-            self.storage.remove(self._path(table, request.version))
-            self.storage.put(self._staged_path(table, name), published.content, published.modified)
     return answer
 
 

@@ -156,14 +156,6 @@ def caches_reads_per_client(self: ModelOwner, client: str, request: m.GetCommits
     return cached or answer
 
 
-@mutant_method("load_table", "MC-READ-06", "CM-GET-04")
-def caches_the_first_resolution(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Caches the first resolution of each table for all clients."""
-    cache = memory_of(self, dict[str | None, m.Answer])
-    answer = original(self).load_table(client, request)
-    return cache.setdefault(request.name, answer) if isinstance(answer, m.Table) else answer
-
-
 @mutant_method("get_commits", "MC-GET-01", "CM-GET-03", "LOG-07", bugs=("FB13",))
 def list_is_older_than_the_latest_version(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
     """Returns a list from an older state than the latest version: the list lacks that version."""

@@ -289,15 +289,6 @@ def forgets_a_task(self: ModelClient, client: str, request: m.Transact) -> m.Ans
     return original(self).transact(client, msgspec.structs.replace(request, adds=kept))
 
 
-@mutant_method("transact", "DELAYED-01", "DELAYED-02", "DELAYED-10")
-def commits_task_by_task(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
-    """Commits the files of each task separately."""
-    answer: m.Answer = m.Committed(version=None)
-    for add in request.adds or (None,):
-        answer = original(self).transact(client, msgspec.structs.replace(request, adds=() if add is None else (add,)))
-    return answer
-
-
 @mutant_method("transact", "DELAYED-03", "DELAYED-01", "DELAYED-02", "DELAYED-10")
 def commits_before_the_last_task(self: ModelClient, client: str, request: m.Transact) -> m.Answer:
     """Commits while the last task still writes, and commits that task's files later."""

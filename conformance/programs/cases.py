@@ -57,7 +57,7 @@ def _run_case(
     if check.layer is Layer.PROCESSES:
         if reproduction is not None:  # rounds are not deterministic, so a replay runs several of them
             seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
-        rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
+        rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt)
         check.function(rounds)
         return rounds.result()
     if check.layer is not Layer.MODEL:

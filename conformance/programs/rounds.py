@@ -2,7 +2,7 @@
 
 Each client is a thread with its own connection or process, and behaves as careful clients do: it rebases after a
 conflict, reads after a gap, and resolves or repeats a request with an unknown outcome. Rounds are not deterministic,
-and require only what holds under every schedule. `history_shrinking` minimizes a history that shows a violation.
+and require only what holds under every schedule.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from conformance.interface import messages as m
 from conformance.interface.results import CaseResult, Verdict
 from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals
-from conformance.programs import history_shrinking
 from conformance.scenario import ownership
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.formatting import in_words
@@ -307,7 +306,6 @@ class Rounds:
 
     def __init__(
         self, check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str = "",
-        shrink: bool = True,
     ) -> None:  # fmt: skip
         self.check = check
         self.variant = variant
@@ -316,7 +314,6 @@ class Rounds:
         self.seed = seed
         self.count = count
         self.salt = salt
-        self.shrink = shrink
         self.results: list[CaseResult] = []
 
     def run(self, *, creators: int = 1, writers: int = WRITERS, kills: bool = False) -> None:
@@ -344,10 +341,7 @@ class Rounds:
         result = finish(self.check, self.variant, self.subject, scenario, ended)
         if result.verdict is not Verdict.FAILED:
             return result
-        shrunk = history_shrinking.shrunk(result) if self.shrink else result
-        again = msgspec.json.encode(Reproduction(seed=seed)).decode()
-        whole = result.history if shrunk.history != result.history else None
-        return msgspec.structs.replace(shrunk, reproduction=again, whole_history=whole)
+        return msgspec.structs.replace(result, reproduction=msgspec.json.encode(Reproduction(seed=seed)).decode())
 
     def result(self) -> CaseResult:
         """The result of the first round that did not pass, else of the last, with the operations of all rounds."""

@@ -170,12 +170,11 @@ def _sort_key(cause: Cause) -> tuple[object, ...]:
 
 
 def recorded_of(case: results.CaseResult) -> Recorded | None:
-    """The case's history, before shrinking if that was kept; None if no history can be read."""
-    history = case.whole_history or case.history
-    if history is None:
+    """The case's history; None if no history can be read."""
+    if case.history is None:
         return None
     try:
-        return read_history(history)
+        return read_history(case.history)
     except InvalidHistoryError:
         return None
 

@@ -3,7 +3,6 @@
 The whole run is one JSON document. One finding is a folder, to attach to an issue:
 
 history.jsonl   the history, for `delta-commit-conformance check`
-whole-history.jsonl   for concurrent processes: the history before it was shrunk
 finding.json    for `delta-commit-conformance replay`
 README.md       the explanation
 """
@@ -105,9 +104,8 @@ FINDING_SCHEMA_VERSION: Final = 1
 MATRIX_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"
 HISTORY: Final = "history.jsonl"
-WHOLE: Final = "whole-history.jsonl"
 README: Final = "README.md"
-FILES: Final = (HISTORY, WHOLE, README, FINDING)
+FILES: Final = (HISTORY, README, FINDING)
 """All files that a bundle can hold, in the order in which they are written."""
 
 _LONGEST_NAME: Final = 80
@@ -233,8 +231,6 @@ def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:
     files = {FINDING: encoded(finding_of_case(result, case)), README: _readme(result, case)}
     if case.history is not None:
         files[HISTORY] = case.history
-    if case.whole_history is not None:
-        files[WHOLE] = case.whole_history
     return files
 
 
@@ -271,8 +267,6 @@ def _readme(result: RunResult, case: CaseResult) -> str:
             "broken promise of a profile may not be visible in it:"
         )
         parts.append(block(f"{COMMAND} check {HISTORY}"))
-    if case.whole_history is not None:
-        parts.append(f"`{HISTORY}` is shortened to the operations that show the violation; `{WHOLE}` has all.")
     return "\n\n".join(parts) + "\n"
 
 

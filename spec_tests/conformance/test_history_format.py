@@ -1,4 +1,4 @@
-"""LOG_CHECKER.md#history: which files are histories, how messages become events, and the command `check`."""
+"""LOG_CHECKER.md#history: which files are histories, and the command `check`."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from conformance.command.application import application
-from conformance.history import digests, events, translation
+from conformance.history import events
 from conformance.history.events import (
     Clock,
     Commit,
@@ -27,7 +27,6 @@ from conformance.history.events import (
 )
 from conformance.history.files import read, read_events, write_events
 from conformance.history.operations import Item, operations
-from conformance.interface import messages
 from spec_tests.conformance.drafts import FOLDER, TABLE, Draft, DraftListing, DraftOperation, Version
 from spec_tests.conformance.prove import without_final_log
 from spec_tests.conformance.simulated_histories import simulate
@@ -262,102 +261,6 @@ def test_the_schema_file_is_up_to_date_and_can_be_printed(capsys: pytest.Capture
     assert capsys.readouterr().out == events.SCHEMA_FILE.read_text(encoding="utf-8") == events.schema_text()
     names = json.loads(events.schema_text())["$defs"].keys()
     assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names
-
-
-# Messages of the interface become events
-
-
-ACTIONS = ('{"commitInfo":{"inCommitTimestamp":1}}', '{"add":{"path":"a"}}')
-PROPOSED = events.Content(actions=digests.of_actions(ACTIONS))
-COMMIT = messages.Commit(table="t", version=3, attempt="a", actions=ACTIONS)
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (COMMIT, events.Commit(version=3, attempt="a", content=PROPOSED)),
-        (
-            messages.Commit(table="t", version=3, attempt="a", staged_file="3.a.json"),
-            events.Commit(version=3, attempt="a"),
-        ),
-        (
-            messages.HandBack(table="t", version=3, attempt="a", actions=ACTIONS),
-            events.HandBack(version=3, attempt="a", content=PROPOSED),
-        ),
-        (messages.Commit(table="t", version=3, attempt="a", actions=("{",)), events.Commit(version=3, attempt="a")),
-        # The subject may add actions to version 0 that its table feature needs.
-        (
-            messages.CreateTable(name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=ACTIONS),
-            events.CreateTable(attempt="a"),
-        ),
-        (messages.Transact(table="t", marker="m"), events.Transact(attempt="m")),
-        (messages.Compact(table="t", start=1, end=3), events.Checkpoint(version=3)),
-        (messages.AttemptOutcome(table="t", attempt="a"), events.AttemptOutcome(attempt="a")),
-        (messages.GetCommits(table="t", start=1, end=2), events.GetCommits(start=1, end=2)),
-        (messages.LoadTable(name="t"), events.LoadTable()),
-        (messages.Snapshot(table="t", version=1), events.Snapshot(version=1)),
-        (messages.BackfillToVersion(table="t", version=1), events.BackfillToVersion(version=1)),
-        (messages.Checkpoint(table="t", version=1), events.Checkpoint(version=1)),
-        (messages.Cleanup(table="t", older_than=1), events.Cleanup()),
-        (messages.Remove(table="t", file="f"), events.Cleanup()),
-        (messages.Plant(table="t", file="f", content=""), events.Other(name="plant f")),
-        (messages.DropTable(table="t"), events.Other(name="drop_table")),
-        (messages.Hello(), events.Other(name="hello")),
-        (messages.Observe(table="t"), None),
-    ],
-)
-def test_a_request_becomes_an_event(message: messages.Request, expected: events.Request | None) -> None:
-    assert translation.request(message) == expected
-
-
-ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.json")
-
-
-@pytest.mark.parametrize(
-    ("message", "answered", "expected"),
-    [
-        (COMMIT, messages.Ratified(version=3), events.Ratified(version=3)),
-        (
-            COMMIT,
-            messages.Conflict(latest=3, winners=(ENTRY,)),
-            events.Conflict(latest=3, winners=(events.Entry(version=2, attempt="uuid"),)),
-        ),
-        (COMMIT, messages.Gap(), events.Gap()),
-        (COMMIT, messages.Rejected(reason="policy"), events.Rejected(reason="policy")),
-        (COMMIT, messages.Unknown(reason="timeout"), events.Unknown(reason="timeout")),
-        (COMMIT, messages.Landed(version=3), None),
-        (COMMIT, messages.Ratified(version=-4), None),
-        (COMMIT, messages.Conflict(latest=-2), None),
-        (messages.AttemptOutcome(table="t", attempt="a"), messages.NotLanded(), events.NotLanded()),
-        (
-            messages.GetCommits(table="t"),
-            messages.Commits(commits=(messages.CommitEntry(version=2, actions=ACTIONS),), latest=2),
-            events.Commits(latest=2, commits=(events.Entry(version=2, content=PROPOSED),)),
-        ),
-        (
-            messages.LoadTable(name="t"),
-            messages.Table(table="t", feature="managedCommit", commit_mode="staged", latest=None),
-            events.Table(latest=None),
-        ),
-        (
-            messages.Snapshot(table="t"),
-            messages.SnapshotRead(version=2, files=("a",), stale=True),
-            events.SnapshotRead(version=2, stale=True),
-        ),
-        (messages.MaintenancePolicy(table="t"), messages.Policy(allowed=()), events.Done()),
-        (messages.Transact(table="t", marker="m"), messages.Committed(version=1), events.Committed(version=1)),
-        (
-            messages.Transact(table="t", marker="m", if_needed=True),
-            messages.Committed(version=None),
-            events.Rejected(reason="nothing to commit"),
-        ),
-        (messages.Observe(table="t"), messages.Done(), None),
-    ],
-)
-def test_an_answer_has_an_event_if_the_request_permits_it(
-    message: messages.Request, answered: messages.Answer, expected: events.Answer | None
-) -> None:
-    assert translation.answer(message, answered) == expected
 
 
 # The command `check`

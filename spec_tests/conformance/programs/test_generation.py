@@ -1,8 +1,5 @@
-"""The layer `model`: generated scenarios find bad subjects in few steps, reproducibly, and accuse no good subject. A
-history with a violation is shrunk to the operations that contradict each other.
-"""
+"""The layer `model`: generated scenarios find bad subjects in few steps, reproducibly, and accuse no good subject."""
 
-import io
 import time
 from itertools import product
 from typing import Any, get_args
@@ -13,17 +10,13 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance.adapters.in_process import InProcess
-from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checks import all_checks
-from conformance.history import events
-from conformance.history.events import Event
-from conformance.history.files import read_events
 from conformance.interface import messages as m
-from conformance.interface.results import CaseResult, Layer, RequirementVerdict, Verdict
+from conformance.interface.results import CaseResult, RequirementVerdict, Verdict
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.mutants import handler
-from conformance.programs import client_steps, history_shrinking, owner_words, running, steps
+from conformance.programs import client_steps, owner_words, running, steps
 from conformance.programs.cases import run_case
 from conformance.programs.owner_words import WEIGHTS, OwnerFamily
 from conformance.programs.program import NAMES, NotAProgramError, decode, encode
@@ -31,9 +24,6 @@ from conformance.programs.shrinking import simpler, smallest
 from conformance.programs.steps import OwnerProgram
 from conformance.running import verdicts
 from conformance.scenario.check import Check, Variant
-from conformance.scenario.running import violations_of
-from spec_tests.conformance.drafts import CASES, Case, Draft, commit, log
-from spec_tests.conformance.running.cases import case
 from spec_tests.support.sampling import sampled
 
 GENERATED = [check for check in all_checks() if check.name.startswith("any-") and check.side == "owner"]
@@ -328,63 +318,3 @@ def test_a_smaller_program_still_fails(program: OwnerProgram, data: st.DataObjec
         small, _ = smallest(program, True, fails, trials=2000)
         assert small.steps == (wanted(),)
         assert list(simpler(small)) == [msgspec.structs.replace(small, steps=())]
-
-
-# A history is shrunk to the contradicting operations, and contains only recorded lines
-
-
-BAD = [case for case in CASES if case.violates]
-
-
-def judged(text: str) -> HistoryVerdict:
-    return check_events(read(text))
-
-
-def read(text: str) -> list[Event]:
-    return list(read_events(io.BytesIO(text.encode())))
-
-
-def failed(text: str) -> CaseResult:
-    """A case that failed with the checkers' violations."""
-    violations = tuple(violations_of(judged(text)))
-    return case("c/c[managedCommit/staged]", Verdict.FAILED, layer=Layer.PROCESSES, violations=violations, history=text)
-
-
-def noisy() -> str:
-    """A long history in which one read is stale."""
-    draft = Draft(log=log(*(f"a{version}" for version in range(12))))
-    for version in range(12):
-        at = 20 * version
-        draft.asked.append(commit(f"a{version}", version, at, at + 1))
-        for reader in range(8):
-            latest = 2 if (version, reader) == (9, 3) else version
-            commits = tuple(events.Entry(version=number, attempt=f"a{number}") for number in range(latest + 1))
-            seen, answer = at + 2 * (reader + 1), events.Commits(latest=latest, commits=commits)
-            draft.ask(f"r{reader}", seen, seen + 1, events.GetCommits(), answer)
-        draft.faults.append(events.Fault(at=at + 18, kind="noise"))
-    return draft.text()
-
-
-def test_a_long_history_becomes_two_operations_and_the_log() -> None:
-    text = noisy()
-    small = history_shrinking.shrunk(failed(text))
-    assert small.history is not None
-    assert len(text.splitlines()) > 200
-    kept = read(small.history)
-    assert len([event for event in kept if isinstance(event, events.Invoke)]) <= 3
-    assert len(small.violations) == 1
-    assert {violation.rule.value for violation in judged(small.history).violations} == {small.violations[0].rule}
-
-
-@pytest.mark.parametrize("fixture", BAD, ids=lambda fixture: fixture.file)
-def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(fixture: Case) -> None:
-    text = fixture.path.read_text(encoding="utf-8")
-    whole = failed(text)
-    small = history_shrinking.shrunk(whole)
-    assert small.history is not None
-    assert len(small.history) <= len(text)
-    assert small.violations[0] == whole.violations[0]
-    assert {flaw.rule for flaw in judged(small.history).violations} <= {flaw.rule for flaw in judged(text).violations}
-    kept, before = read(small.history), read(text)
-    requests = [event for event in kept if isinstance(event, events.Invoke | events.Ok | events.Fail | events.Info)]
-    assert all(event in before for event in requests)

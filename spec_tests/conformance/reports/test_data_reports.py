@@ -118,22 +118,15 @@ def test_findings_and_known_failures_validate() -> None:
     assert known["known-failure"]
 
 
-def test_compare_and_trend_name_what_a_version_broke(tmp_path: Path) -> None:
+def test_a_comparison_names_what_a_version_broke(tmp_path: Path) -> None:
     for name, result in (("old", runs.conformant()), ("new", runs.everything())):
         reports.write(result, tmp_path / name)
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     broken = {entry.requirement for entry in runs.everything().requirements if entry.verdict == "violated"}
     compared = CliRunner().invoke(application, ["compare", old, new, "--json"])
     assert (compared.exit_code, set(json.loads(compared.stdout)["requirements"]["broken"])) == (1, broken)
-    shown = CliRunner().invoke(application, ["trend", old, new, old])
-    assert shown.exit_code == 0
-    assert [("broken" in line, "violated" in line) for line in shown.stdout.splitlines()] == [
-        (False, True), (True, True), ("repaired" in shown.stdout.splitlines()[2], True),
-    ]  # fmt: skip
-    first, second = json.loads(CliRunner().invoke(application, ["trend", old, new, "--json"]).stdout)
-    assert (first["broken"], set(second["broken"])) == ([], broken)
     (tmp_path / "old" / "result.json").write_text('{"schema": 7, "cases": 3}', "utf-8")
-    refused = CliRunner().invoke(application, ["trend", old])
+    refused = CliRunner().invoke(application, ["compare", old, new])
     assert (refused.exit_code, "schema 7; this version of the kit reads 1" in refused.output) == (2, True)
 
 
