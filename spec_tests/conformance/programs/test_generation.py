@@ -14,11 +14,12 @@ from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.results import CaseResult, RequirementVerdict, Verdict
 from conformance.interface.subject import AdapterError
+from conformance.models.groups import GroupOwner
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.mutants import handler
 from conformance.programs import client_steps, owner_words, running, steps
 from conformance.programs.cases import run_case
-from conformance.programs.owner_words import WEIGHTS, OwnerFamily
+from conformance.programs.owner_words import GROUPED, WEIGHTS, OwnerFamily
 from conformance.programs.program import NAMES, NotAProgramError, decode, encode
 from conformance.programs.shrinking import simpler, smallest
 from conformance.programs.steps import OwnerProgram
@@ -236,6 +237,15 @@ def test_the_same_seed_draws_the_same_programs() -> None:
     assert len({encode(program) for program in first}) == len(first)
     drawn = {word for program in first for word in program.words if not word.startswith("heavy")}
     assert drawn == {word for word in WEIGHTS if FAMILY.offers((word,), identity, STAGED)}
+
+
+def test_only_families_of_groups_draw_groups() -> None:
+    """So the programs of a seed are the same for owners with and without the profile."""
+    plain, grouped = ModelOwner().hello("", m.Hello()), GroupOwner().hello("", m.Hello())
+    assert all(FAMILY.draw(3, number, plain, STAGED) == FAMILY.draw(3, number, grouped, STAGED) for number in range(60))
+    groups = OwnerFamily(name="x", groups=True)
+    words = {word for number in range(60) for word in groups.draw(3, number, grouped, STAGED).words}
+    assert set(GROUPED) < words < {*GROUPED, *WEIGHTS}
 
 
 def test_the_first_programs_are_small() -> None:

@@ -125,46 +125,6 @@ def test_an_unreadable_history_has_no_drawing_and_no_times(history: str | None) 
     assert not list(root.iter(f"{SVG}svg"))
 
 
-# Colours
-
-
-def palettes() -> Iterator[dict[str, str]]:
-    css = (HERE / "page.css").read_text("utf-8")
-    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
-    named = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", light))
-    yield named
-    yield {**named, **dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", dark))}
-
-
-def luminance(colour: str) -> float:
-    """WCAG 2.1, relative luminance."""
-    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(colour: str, other: str) -> float:
-    darker, lighter = sorted((luminance(colour), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_the_contrast_of_wcag_aa(scheme: str) -> None:
-    colours = list(palettes())[scheme == "dark"]
-    backs = [colour for colour in colours if colour.endswith("-back")]
-    assert len(backs) == 6
-    for text in ("text", "muted", "link", "bad", "good", "warn", "open"):
-        for back in ("page", "surface"):
-            assert contrast(colours[text], colours[back]) >= 4.5, (text, back)
-    for back in backs:
-        assert contrast(colours[back.removesuffix("-back")], colours[back]) >= 4.5, back
-        assert contrast(colours["text"], colours[back]) >= 4.5, back
-    assert contrast(colours["muted"], colours["quiet-back"]) >= 4.5
-    assert contrast(colours["page"], colours["bad"]) >= 4.5
-    for line in ("focus", "muted", "bad", "good", "warn", "open", "state"):
-        assert contrast(colours[line], colours["surface"]) >= 3, line
-
-
 # The page of several subjects
 
 
