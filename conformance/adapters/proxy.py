@@ -6,7 +6,7 @@
         assert proxy.counts()[Fault.DROP_RESPONSE] == 1
 
 It has every network fault of FIELD_BUGS.md#faults, and works in front of any HTTP server: a subject of the kit, a
-catalog, the reference. As a command: `delta-commit-conformance proxy URL`.
+catalog, the reference.
 
 One thread serves each connection of a client, on the standard library. A proxy from a library would pool connections
 and retry, and so hide the faults. This one controls the moment at which a connection breaks, and sends a request twice

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import creating, learning, listing, matrix, playing, reporting, running, serving, simulating
+from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, option, say
 from conformance.interface.extras import how_to_install
 from conformance.interface.results import ExitCode, UnusableError
@@ -215,7 +215,7 @@ for function, epilog in (
         ),
     ),
     (playing.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
-    (creating.new, examples("new my-owner --language rust", "new my-owner --language go --json")),
+    (learning.new, examples("new my-owner --language rust", "new my-owner --language go --json")),
     (
         learning.learn,
         examples(
@@ -250,7 +250,6 @@ for function, epilog in (
             "run 'stdio:delta-commit-conformance serve model'",
         ),
     ),
-    (serving.proxy, examples("proxy http://127.0.0.1:8080 --seed 7 --share drop-response=0.05 --share delay=0.1")),
     (serving.engines, examples("engines", "engines --fetch delta-kernel-rs", "engines --fetch delta-kernel-rs@0.24.0")),
     (serving.jars, examples("jars") + '\n\njava -cp "$(delta-commit-conformance jars --print)" ...'),
 ):

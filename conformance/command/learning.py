@@ -1,4 +1,4 @@
-"""The command `learn`: build your own commit owner, with the kit as the judge."""
+"""The commands `learn` and `new`: build your own commit owner, with the kit as the judge or without a course."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from conformance.command.output import JsonOption, argument, option, say, show, show_json
+from conformance.command.output import PROGRAM, JsonOption, argument, option, say, show, show_json
 from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import one_line
 from conformance.running.plan import seconds
@@ -307,3 +307,37 @@ def _hint(exercise: "Exercise", number: int | None, timeout: float, *, deeper: b
     show(learn.hint(stage, deeper=deeper))
     if not deeper:
         show(f"\nmore: delta-commit-conformance learn {quote(str(exercise.folder))} hint --deeper")
+
+
+def new(
+    directory: Annotated[Path, argument("FOLDER", "new folder", show_default=False)],
+    language: Annotated[
+        str, option("--language NAME", "python, javascript, rust, go or java (required)", show_default=False)
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Create the project of a new commit owner, in any of five languages: a complete adapter without the owner.
+
+    The program reads calls and writes replies (a line of JSON each), and has the types of all messages. It answers
+    `hello`, and shows the kit the log of a table. Every other operation is answered `unsupported`, with the section of
+    the page TEST_YOUR_OWNER.md that describes it.
+
+    Exit code 0: created; 2: usage error, a folder that is not empty, or a missing toolchain; nothing is written then.
+    """
+    from conformance.teaching import scaffold
+
+    chosen = scaffold.language_named(language)
+    scaffold.require_tools(chosen)
+    files, project = scaffold.files_of(chosen), scaffold.PROJECTS[chosen]
+    scaffold.write(directory, files)
+    subject = f"stdio:{project.program}"
+    if json:
+        show_json({
+            "folder": str(directory), "language": chosen, "files": sorted(files), "owner": project.owner,
+            "build": project.build, "subject": subject,
+        })  # fmt: skip
+        return
+    show(f"{directory}: {project.owner} is your owner; README.md says how to go on. Next:")
+    steps = [f"cd {quote(str(directory))}", project.build, f'{PROGRAM} smoke "{subject}"']
+    for step in (*filter(None, steps), f'{PROGRAM} run "{subject}" --report report'):
+        show(f"  {step}")

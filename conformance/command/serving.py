@@ -1,15 +1,12 @@
-"""The commands `serve`, `proxy`, `jars` and `engines`."""
+"""The commands `serve`, `jars` and `engines`."""
 
-import json
 import signal
-import threading
 from typing import Annotated
 
 import typer
 
 from conformance.adapters.jvm import jars as libraries
-from conformance.adapters.proxy import Fault, Match, Plan
-from conformance.command.output import SubjectArgument, argument, option, say
+from conformance.command.output import SubjectArgument, option, say
 from conformance.interface.results import UnusableError
 from conformance.subjects import names
 
@@ -34,55 +31,6 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):  # a shell without job control starts `... &` with SIGINT ignored
             signal.signal(number, signal.default_int_handler)
     raise typer.Exit(serving.serve(subject_of(subject), http=http, public=public))
-
-
-def proxy(
-    server: Annotated[str, argument("URL", "URL of the server, for example http://127.0.0.1:8080")],
-    port: Annotated[int, option("--port N", "listen port on this machine; 0: any free port")] = 0,
-    seed: Annotated[int, option("--seed N", "seed of the faults")] = 0,
-    share: Annotated[
-        list[str] | None,
-        option("--share FAULT=SHARE", f"share of the requests with a fault, 0 to 1 (repeatable): {', '.join(Fault)}"),
-    ] = None,
-    method: Annotated[str | None, option("--method METHOD", "only requests with this method")] = None,
-    path: Annotated[
-        str | None, option("--path REGEX", "only requests whose path and query match this regular expression")
-    ] = None,
-    body: Annotated[str | None, option("--body TEXT", "only requests whose body contains this text")] = None,
-    once: Annotated[bool, option("--once", "inject no fault into a repetition of a request")] = False,
-    delay: Annotated[float, option("--delay SECONDS", "maximum delay of a request")] = 5.0,
-) -> None:
-    """Run a proxy with network faults in front of an HTTP server.
-
-    The first line on stdout is a JSON object with the URL of the proxy. SIGINT or SIGTERM ends it; then it prints the
-    number of faults of each kind.
-    """
-    from conformance.adapters.proxy import FaultProxy
-
-    try:
-        match = Match(method=method, path=path, body=body)
-        plan = Plan(seed=seed, shares=dict(map(_share, share or ())), match=match, once=once)
-        running = FaultProxy(server, plan=plan, port=port, patience=delay)
-    except (ValueError, OSError, OverflowError) as error:
-        raise UnusableError(str(error)) from error
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with running:
-        print(json.dumps({"url": running.url, "server": server, "seed": seed}), flush=True)
-        ended.wait()
-    counts = {fault.value: count for fault, count in sorted(running.counts().items())}
-    print(json.dumps({"faults": counts}), flush=True)
-
-
-def _share(text: str) -> tuple[Fault, float]:
-    name, _, share = text.partition("=")
-    try:
-        return Fault(name), float(share)
-    except ValueError:
-        raise ValueError(
-            f"invalid --share {text!r}; expected for example 503=0.1; faults: {', '.join(Fault)}"
-        ) from None
 
 
 def jars(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -228,23 +225,6 @@ def test_the_lost_answer_is_known_to_the_kit(server: Remembering) -> None:
     assert lossy.send("POST", "/", b"taken") == (409, b'{"number": 2}')
     lossy.close()
     assert server.arrived == [b"first", b"taken"]
-
-
-# The command
-
-
-@pytest.mark.processes
-def test_the_command_prints_its_url_and_its_faults(server: Remembering) -> None:
-    words = ["proxy", server.url, "--share", "503-landed=1", "--path", "^/orders"]
-    with subprocess.Popen([sys.executable, "-m", "conformance", *words], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        replies = [post(url), post(url, b"y", "/lines")]
-        process.send_signal(signal.SIGTERM)
-        assert json.loads(process.stdout.read()) == {"faults": {"503-landed": 1}}
-    assert process.returncode == 0
-    assert [reply[0] for reply in replies] == [503, 201]
-    assert server.arrived == [b"x", b"y"]
 
 
 # A test server

@@ -1,6 +1,8 @@
 """The reference owner's answers through the shared interface, the resulting state, and what remains after crashes."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +20,23 @@ from conformance.simulation.operations import COMMIT_MODES
 from spec_tests.conformance.asking import Asking, Table, attempt
 
 both = pytest.mark.parametrize("feature", STAGING)
+
+
+def opened(directory: Path | None = None, **options: Any) -> Asking:
+    return Asking(InProcess(ReferenceOwner(directory, **options)))
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Asking]:
+    with opened(tmp_path / "warehouse") as asking:
+        yield asking
+
+
+@pytest.fixture
+def other(owner: Asking, tmp_path: Path) -> Iterator[Asking]:
+    """Another process on the same warehouse."""
+    with opened(tmp_path / "warehouse") as asking:
+        yield asking
 
 
 def test_every_profile_and_commit_mode_is_declared(owner: Asking) -> None:
