@@ -308,7 +308,7 @@ class DeltaOwnerSource(datasource.DataSource):
         tables, reference = _tables(self.connection), self._reference()
         target: NamedTarget | PathTarget
         if reference.startswith("/"):
-            target = PathTarget(tables, Path(reference), {"properties": {}})
+            target = PathTarget(tables, Path(reference))
         else:
             target = NamedTarget(tables, reference, {"properties": {}})
         table = target.find()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from refimpl.client.table import Table
 from refimpl.client.transaction import Committed
@@ -80,7 +80,7 @@ class _GroupAccess(TableAccess):
     def by_path(self, location: Path) -> Table:
         raise _names_only(location)
 
-    def target_at(self, location: Path, options: Mapping[str, Any]) -> PathTarget:  # noqa: ARG002
+    def target_at(self, location: Path) -> PathTarget:
         raise _names_only(location)
 
 

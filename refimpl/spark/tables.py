@@ -6,20 +6,15 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from refimpl.client.create import Creation, create_filesystem_table
+from refimpl.client.create import Creation
 from refimpl.client.table import Table
-from refimpl.protocol.actions import Add
 from refimpl.protocol.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.protocol.log_path import LOG_FOLDER
-from refimpl.rows import data_files
-from refimpl.rows.partition_values import FileLayout
-from refimpl.schema.column_mapping import planned
-from refimpl.schema.schema import Primitive, Struct, check_columns
+from refimpl.schema.schema import Primitive, Struct
 from refimpl.spark import plan_reads
 from refimpl.storage.environment import Environment
-from refimpl.storage.object_store import objects_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -98,8 +93,8 @@ class TableAccess(Tables):
         self._refuse_other_names()
         return super().by_path(location)
 
-    def target_at(self, location: Path, options: Mapping[str, Any]) -> PathTarget:
-        return PathTarget(self, location, options)
+    def target_at(self, location: Path) -> PathTarget:
+        return PathTarget(self, location)
 
     def _refuse_other_names(self) -> None:
         if self._is_on("spark.sql.caseSensitive"):
@@ -171,7 +166,6 @@ class NamedTarget:
 class PathTarget:
     access: Tables
     location: Path
-    options: Mapping[str, Any]
 
     def find(self) -> Table | None:
         if self.access.environment.files.stat(self.location / LOG_FOLDER) is None:
@@ -184,63 +178,11 @@ class PathTarget:
             location=str(self.location),
         )
 
-    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingFilesystemTable:
-        for option, name in {"feature": "feature", "commit_mode": "commitMode"}.items():
-            if option in self.options:
-                raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
-        if objects_at(self.access.environment, self.location) is not None:
-            raise InvalidRequestError(
-                f"no table at {self.location}, and Spark creates no table in an object store; create it first: "
-                f"commit-owner create NAME --columns ... --location {self.location}"
-            )
-        schema = planned(schema, self.options["properties"], self.access.environment.new_id)
-        check_columns(schema, partition_columns, mapped=schema.is_mapped)
-        is_new = not self.location.exists()
-        try:
-            self.location.mkdir(exist_ok=True)
-        except OSError as error:
-            raise LocationError(
-                f"cannot create a table at {self.location}: {error}", location=str(self.location)
-            ) from error
-        return PendingFilesystemTable(self, schema, partition_columns, is_new)
+    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> NoReturn:  # noqa: ARG002
+        raise TableNotFoundError(
+            f"no table at {self.location}, and a write by path creates none; create it first, with saveAsTable, or: "
+            f"commit-owner create NAME --columns SQL --location {self.location}"
+        )
 
 
 Target = NamedTarget | PathTarget
-
-
-@dataclass(frozen=True, slots=True)
-class PendingFilesystemTable:
-    """The creation of a table without an owner, like `Creation` for an owned table: write files at `location`, then
-    `finish`."""
-
-    target: PathTarget
-    schema: Struct
-    partition_columns: Sequence[str]
-    made: bool
-
-    @property
-    def location(self) -> Path:
-        return self.target.location
-
-    def finish(self, adds: Sequence[Add]) -> Table:
-        try:
-            return create_filesystem_table(
-                self.location,
-                self.target.access.environment,
-                self.schema,
-                partition_columns=self.partition_columns,
-                properties=self.target.options["properties"],
-                adds=adds,
-            )
-        except LocationError:
-            self._delete(adds)
-            raise
-
-    def abandon(self, adds: Sequence[Add]) -> None:
-        self._delete(adds)
-        if self.made:
-            with contextlib.suppress(OSError):
-                self.location.rmdir()
-
-    def _delete(self, adds: Sequence[Add]) -> None:
-        data_files.delete(FileLayout(location=self.location, schema=self.schema), adds)

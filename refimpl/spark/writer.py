@@ -102,8 +102,8 @@ class DeltaWriter:
         return self._save(NamedTarget(self._access, name, self._options_of_creation()))
 
     def save(self, path: str | Path) -> Written | None:
-        """Write to the table at this path: one of the warehouse's, or a plain filesystem table."""
-        return self._save(self._access.target_at(Path(path).absolute(), self._options_of_creation()))
+        """Write to the existing table at this path: one of the warehouse's, or a plain filesystem table."""
+        return self._save(self._access.target_at(Path(path).absolute()))
 
     def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
         """Write to an existing table; columns are matched by position.

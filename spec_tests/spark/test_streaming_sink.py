@@ -20,10 +20,9 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol import errors, log_path
 from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.schema.schema import Struct, parse, to_arrow
+from refimpl.schema.schema import parse, to_arrow
 from refimpl.spark import data_source, plan_reads
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
-from refimpl.spark.tables import PathTarget, Tables
 from refimpl.spark.write_plan import WritePlan
 from refimpl.warehouse import Warehouse
 from spec_tests.engines.prerequisites import served
@@ -458,9 +457,9 @@ def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> Non
     batch(warehouse, (3, 1), path="new", partitionBy="MONTH")
     assert warehouse.table("new").snapshot().partition_columns == ("month",)
     assert warehouse.table("new").snapshot().to_arrow()["ID"].to_pylist() == [3]
-    location = tmp_path / "by-path"
-    batch(warehouse, (4, 1), path=f"file:{location}")
-    assert Table.by_path(location).snapshot().to_arrow()["ID"].to_pylist() == [4]
+    with pytest.raises(errors.TableNotFoundError, match="create it first, with saveAsTable"):
+        batch(warehouse, (4, 1), path=f"file:{tmp_path / 'by-path'}")
+    assert not (tmp_path / "by-path").exists()
 
 
 def test_stream_of_a_served_table_has_tasks_without_server_calls(tmp_path: Path) -> None:
@@ -594,10 +593,3 @@ def test_objects_of_an_uncommitted_job_are_deleted(stored: Warehouse, stored_tab
         writer.commit(sent)
     assert objects(store) == before
     assert ids(stored_table) == [1, 2]
-
-
-def test_write_by_path_creates_no_table_in_a_store(stored: Warehouse) -> None:
-    target = PathTarget(Tables(stored), stored.directory / "s3.store" / "new", {"properties": {}})
-    assert target.find() is None
-    with pytest.raises(errors.InvalidRequestError, match="create it first: commit-owner create NAME"):
-        target.begin(Struct(), ())

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from refimpl.client.create import create_filesystem_table
 from refimpl.protocol import errors
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.schema import schema as s
 from refimpl.server.access import Scope, Tokens
-from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
+from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect, frames
+from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
 from spec_tests.server.conftest import Listen, directory, listen
 from spec_tests.spark.conftest import settings
@@ -308,8 +310,12 @@ def _append(delta: DeltaConnection, rows: DataFrame) -> Any:
 
 def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     delta, path = connect(spark), tmp_path / "plain"
-    assert delta.write(rows).partitionBy("month").save(path) is not None
-    delta.write(rows).mode("append").save(str(path))
+    with pytest.raises(errors.TableNotFoundError, match="create it first"):
+        delta.write(rows).save(path)
+    assert not path.exists()
+    create_filesystem_table(path, Environment(), frames.table_schema(rows), partition_columns=["month"])
+    for _ in range(2):
+        delta.write(rows).mode("append").save(str(path))
     with pytest.raises(errors.LocationError):
         delta.write(rows).save(path)
     replace = delta.write(rows.where("month = 1")).mode("overwrite").option("replaceWhere", "month = 1")
@@ -327,15 +333,6 @@ def test_a_path_of_the_warehouse_is_written_through_its_owner(
     written = delta.write(rows).mode("append").save(delta.tables.by_name(flights).location)
     assert written is not None
     assert written.version == delta.tables.by_name(flights).snapshot().version == 1
-
-
-def test_invalid_path_creates_no_plain_table(delta: DeltaConnection, rows: DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(errors.LocationError):
-        delta.write(rows).save(tmp_path / "no" / "such" / "parent")
-    for option, value in (("feature", "catalogManaged"), ("commitMode", "inline")):
-        with pytest.raises(errors.InvalidRequestError, match=option):
-            delta.write(rows).option(option, value).save(tmp_path / "plain")
-    assert not (tmp_path / "plain").exists()
 
 
 def test_a_session_writes_and_reads_through_a_server(
