@@ -70,7 +70,7 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-SAMPLE = 8
+SAMPLE = 5
 """The number of cases of one test that have no mark `longer`. The kit's tests choose their own samples."""
 
 

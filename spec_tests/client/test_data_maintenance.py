@@ -13,7 +13,7 @@ import pytest
 
 from refimpl.client import checkpoint_writing, data_maintenance
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
+from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.log.log_reading import LogReader
 from refimpl.log.log_segment import Commit
@@ -110,11 +110,6 @@ def test_optimize_combines_the_files_of_each_partition(table: Table) -> None:
 def test_optimize_rewrites_only_the_partitions_of_its_condition(table: Table) -> None:
     assert optimize(table, "month = '01'").removed == 3
     assert len(files(table)) == 4
-
-
-def test_optimize_refuses_a_condition_on_rows(table: Table) -> None:
-    with pytest.raises(errors.InvalidRequestError, match="month"):
-        optimize(table, "id > 2")
 
 
 def test_new_files_keep_to_the_target_size(table: Table) -> None:
@@ -333,15 +328,6 @@ def test_vacuum_ignores_files_that_are_not_the_tables_data(warehouse: Warehouse,
     assert (outside / "f.parquet").exists()
 
 
-def test_a_partition_whose_column_begins_with_an_underscore_is_data(warehouse: Warehouse) -> None:
-    table = warehouse.create_table(
-        "odd", SCHEMA.append(pa.field("_p", pa.int32())), partition_columns=["_p"], policy=POLICY
-    )
-    table.append(pa.table({"id": [1], "month": ["01"], "_p": pa.array([1], pa.int32())}))
-    table.overwrite(pa.table({"id": [2], "month": ["01"], "_p": pa.array([2], pa.int32())}))
-    assert {path.partition("/")[0] for path in vacuumed(table, older_than=-DAY, force=True)} == {"_p=1"}
-
-
 @pytest.mark.parametrize(("operation", "suffix"), [("read", f"{UNDECIDED}.json"), ("unlink", ".parquet")])
 def test_a_failing_disk_stops_vacuum(setting: Setting, storage: FailingFiles, operation: str, suffix: str) -> None:
     """A staged commit that cannot be read may need any file. A file that could not be deleted is not reported as
@@ -414,19 +400,3 @@ def test_a_commit_succeeds_although_its_checkpoint_fails(warehouse: Warehouse, m
 
 
 # Missing data files
-
-
-def test_missing_files_outside_of_the_listing(table: Table, tmp_path: Path) -> None:
-    """A link, a hidden name, a path elsewhere; a file on another host is not checked."""
-    (tmp_path / "elsewhere").mkdir()
-    (table.location / "linked").symlink_to(tmp_path / "elsewhere")
-    names = {
-        "linked/a": "linked/a",
-        "_b": "_b",
-        (tmp_path / "c").as_uri(): os.path.relpath(tmp_path / "c", table.location),
-    }
-    commit(table, lambda t: t.add(*(adding(path) for path in (*names, "file://another-host/d"))))
-    assert missing_files(table) == (4, sorted(names.values()))
-    for relative in names.values():
-        (table.location / relative).touch()
-    assert missing_files(table) == (4, [])

@@ -109,29 +109,9 @@ def test_a_compaction_keeps_unknown_fields_and_actions(setting: Setting) -> None
     assert kept == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
 
 
-def test_commits_of_commit_info_alone_are_not_compacted(setting: Setting) -> None:
-    """Such a compaction would be an empty file, which no reader can use."""
-    table = setting.table(None)
-    for version in (1, 2):
-        assert table.log.put_if_absent(log_path.commit(version), b'{"commitInfo":{}}\n')
-    before = names(table)
-    with pytest.raises(InvalidRequestError):
-        compact(table, 1, 2)
-    assert names(table) == before
-
-
 def _foreign(tag: str) -> dict[str, object]:
     fields = {"partitionValues": {"month": "01"}, "size": 1, "modificationTime": 0, "dataChange": True}
     return {**fields, "futureField": {"nested": tag}}
-
-
-@pytest.mark.parametrize(("start", "end"), [(2, 2), (3, 2), (-1, 2)])
-def test_a_range_of_fewer_than_two_versions_is_no_compaction(setting: Setting, start: int, end: int) -> None:
-    table = setting.table(None)
-    busy(setting, table, 3)
-    with pytest.raises(InvalidRequestError):
-        compact(table, start, end)
-    assert compact(table, 2, 3)
 
 
 @both

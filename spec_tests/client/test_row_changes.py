@@ -337,6 +337,7 @@ def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None
     assert len(contents(table)) == 80 + len(changed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("wide", ["name", "key"])
 @pytest.mark.parametrize("change", ["delete", "update", "update of all", "merge", "merge by source"])
 def test_files_that_are_large_only_in_memory_are_rewritten_one_by_one(

@@ -426,6 +426,7 @@ class Overtaken(Watch):
         return super().read(act)
 
 
+@pytest.mark.longer
 def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
     for step in itertools.count():
         target = tmp_path / str(step) / "deep" / "warehouse"

@@ -5,9 +5,6 @@ UNITY_CATALOG.md#status-is-a-promise"""
 import dataclasses
 import itertools
 import re
-import shutil
-import ssl
-import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -790,20 +787,6 @@ def test_refused_replay_of_a_drop_is_resolved_or_unknown(
         assert local.tables() == ([] if landed or known else ["orders"])
 
 
-def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, directory: Path) -> None:
-    """To find a table by its id, the client searches the list, and then loads the table by its name."""
-    with refimpl.open(listen(), token=None) as remote, refimpl.open(directory) as local:
-        first = local.create_table("orders", SCHEMA).table_id or ""
-        owner = remote.owner
-        assert isinstance(owner, RemoteOwner)
-        listed = list(owner._listed())
-        local.owner.drop_table(first)
-        local.create_table("orders", SCHEMA)
-        with patch.object(owner, "_listed", lambda: iter(listed)), pytest.raises(TableNotFoundError):
-            owner.drop_table(first)
-        assert local.tables() == ["orders"]
-
-
 def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen, reach: Reach, directory: Path) -> None:
     """Another client published it, removed its staged file, and died before it reported that; a cleanup removed the
     published one."""
@@ -899,21 +882,6 @@ def test_answer_of_another_kind_of_server_is_explained(
             reach(server.url, token="dco_secret").table("orders")
         assert server.url in str(refused.value)
         assert "dco_secret" not in str(refused.value)
-
-
-def test_certificate_that_is_not_trusted_is_explained(tmp_path: Path, reach: Reach) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
-    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with Listener("127.0.0.1", 0, NoTables) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        url = server.url.replace("http://127.0.0.1", "https://localhost")
-        with pytest.raises(InvalidRequestError, match=r"certificate of https://localhost.*SSL_CERT_FILE"):
-            reach(url).table("orders")
 
 
 class NoTables(Handler):

@@ -8,12 +8,10 @@ import signal
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from threading import Event
 from typing import Any
 from unittest.mock import patch
 
@@ -42,7 +40,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.rows.data_files import DataFileWriter, read_file
 from refimpl.rows.partition_values import decode_path
 from refimpl.storage import object_store
-from refimpl.storage.environment import Environment, HostLock, random_uuid
+from refimpl.storage.environment import random_uuid
 from refimpl.storage.files import PosixFiles
 from refimpl.storage.log_store import LogStore
 from refimpl.storage.object_store import ObjectFiles, StoreError, check_store, record_stores
@@ -50,7 +48,6 @@ from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.rows.test_deletion_vectors import bitmap, stored
 from spec_tests.server.conftest import SCHEMA, ids_in, rows
 from spec_tests.support.faults import FailingFiles
-from spec_tests.support.lock_watch import watched_lock
 from spec_tests.support.sampling import sampled
 
 __all__ = ["cli"]
@@ -534,36 +531,6 @@ def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name:
         refimpl.open(directory, stores={"new": store, "s3": f"{store}/elsewhere"})
     assert sorted(directory.rglob("*.store")) == before, "no store may be recorded if one is refused"
     refimpl.open(directory, stores={"s3": store}).close()
-
-
-def test_second_of_two_concurrent_additions_of_a_store_is_refused(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second addition begins while the first one writes, and waits for the owner's lock."""
-    write, begun, waits = object_store._write_durably, list[Future[None]](), Event()
-
-    def hold(path: Path, real: HostLock) -> Iterator[None]:
-        waits.set()
-        with real():
-            yield
-
-    def add_another() -> None:
-        environment = Environment(host_lock=watched_lock(hold))
-        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/b"}, environment=environment)
-
-    def write_late(path: Path, text: str) -> None:
-        if not begun:
-            begun.append(threads.submit(add_another))
-            assert waits.wait(120)
-        write(path, text)
-
-    with ThreadPoolExecutor(1) as threads:
-        monkeypatch.setattr(object_store, "_write_durably", write_late)
-        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/a"}).close()
-    with pytest.raises(InvalidRequestError, match="exists; choose another name"):
-        begun[0].result()
-    for folder in (tmp_path / "lake", tmp_path / "lake" / "_owner"):
-        assert (folder / "s3.store").read_text() == f"{store}/a\n"
 
 
 def test_unreachable_store_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
