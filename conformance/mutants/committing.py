@@ -142,6 +142,15 @@ def lost_race_is_fatal(self: ModelOwner, table: OwnedTable, request: m.Commit, s
     return m.Rejected(reason="commit failed")
 
 
+@mutant_method("_conflict", "PROFILE-CORE-04", bugs=("FB41",), found_by="programs")
+def lost_race_of_a_staged_file_is_fatal(
+    self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None
+) -> m.Answer | None:
+    """Answers a lost race with a rejection, if the client wrote the staged file itself."""
+    lost = original(self)._conflict(table, request, staged)
+    return lost if request.staged_file is None else m.Rejected(reason="the version is taken")
+
+
 @mutant("PROFILE-CORE-05")
 class TablesShareTheirVersions(ModelOwner):
     """Counts versions across all tables."""

@@ -110,6 +110,12 @@ def conflicts_with_every_removal(self: ModelClient, request: m.Transact, base: S
         raise Conflicting("files were removed")
 
 
+@mutant_method("_check_removed", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", "CONFLICT-FILES-05", found_by="programs")
+def ignores_removals_without_data_change(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
+    """Ignores the removals of a winner that only rearranged data: a DELETE of such a file deletes nothing."""
+    original(self)._check_removed(request, base, [body for body in removed if body.get("dataChange")])
+
+
 @mutant_method("_check_removed", "CONFLICT-ORDER-09")
 def ignores_removed_files(self: ModelClient, request: m.Transact, base: State, removed: Actions) -> None:
     """Ignores that a winner removed files that it read."""

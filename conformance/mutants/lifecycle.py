@@ -10,7 +10,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, staged_file
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
-from conformance.mutants import memory_of, mutant, mutant_method, original
+from conformance.mutants import memory, memory_of, mutant, mutant_method, original
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
 
 
@@ -60,6 +60,38 @@ def lost_creation_is_fatal(self: ModelOwner, client: str, request: m.CreateTable
     """Answers a creator whose name is taken with a rejection instead of a conflict."""
     answer = original(self).create_table(client, request)
     return m.Rejected(reason="cannot create the table") if isinstance(answer, m.Conflict) else answer
+
+
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05", found_by="programs")
+class NoticesCommitsWithoutTheirMetadata(ModelOwner):
+    """Notices a direct commit of another writer, but returns the metadata from before."""
+
+    kept: dict[str, tuple[int, str | None]] = memory(dict)
+
+    def _notice(self, table: OwnedTable) -> None:
+        before, metadata = table.latest, self._newest(table, "metaData") if table.commit_mode == "direct" else None
+        super()._notice(table)
+        if metadata is not None and table.latest > before:
+            self.kept[table.reference] = table.latest, metadata
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        answer = super().load_table(client, request)
+        if isinstance(answer, m.Table):
+            latest, metadata = self.kept.get(answer.table, (None, None))
+            return msgspec.structs.replace(answer, metadata=metadata) if latest == answer.latest else answer
+        return answer
+
+
+@mutant_method("create_table", "MC-CREATE-02", "CM-COMMIT-08", found_by="programs")
+def names_are_unique_for_a_feature(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
+    """Compares a new name with the names of the tables of its own table feature only."""
+    others = [table for table in self.tables.values() if table.feature != request.feature and table.active]
+    for table in others:
+        table.active = False
+    answer = original(self).create_table(client, request)
+    for table in others:
+        table.active = True
+    return answer
 
 
 @mutant_method("create_table", "PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08")

@@ -141,6 +141,14 @@ def next_commit_deletes_tombstones(self: ModelOwner, table: OwnedTable, version:
     original(self)._record(table, version, attempt)
 
 
+@mutant_method("_backfill", "PROFILE-OUTCOME-02", "PROFILE-CORE-07", found_by="programs")
+def backfill_deletes_tombstones(self: ModelOwner, table: OwnedTable, version: int) -> None:
+    """Deletes all tombstones once everything is published."""
+    original(self)._backfill(table, version)
+    if not table.unbackfilled:
+        table.never.clear()
+
+
 @mutant_method("attempt_outcome", "PROFILE-OUTCOME-01", bugs=("FB12",))
 def backfill_forgets_outcomes(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
     """Reports a backfilled attempt as not landed: its writer commits the changes again."""

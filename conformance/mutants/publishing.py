@@ -111,6 +111,16 @@ def accepts_any_existing_published_file(self: ModelOwner, table: OwnedTable, ver
     self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines()))
 
 
+@mutant_method("_publish", "MC-FILES-08", "CM-FILES-07", "MC-BACKFILL-05", "CM-PUBLISH-06", found_by="programs")
+def shorter_published_file_counts_as_torn(self: ModelOwner, table: OwnedTable, version: int) -> None:
+    """Replaces an existing published file that is shorter than the commit, as if a crash had cut it off."""
+    content = self._content(table, table.unbackfilled[version])
+    published = self.storage.read(self._path(table, version))
+    if published is not None and len(published.content) < len(content):
+        self.storage.put(self._path(table, version), content, time_of(content.splitlines()))
+    original(self)._publish(table, version)
+
+
 @mutant_method("_content", "MC-BACKFILL-01", "CM-PUBLISH-01")
 def publishes_any_staged_file_of_the_version(self: ModelOwner, table: OwnedTable, commit: Commit) -> str:
     """Publishes the first staged file of a version instead of the ratified one."""

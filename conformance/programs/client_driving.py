@@ -338,6 +338,10 @@ class ClientDrive:
             case Change.REPLACE if chosen:
                 yield _removal(chosen)
                 yield from self._add(table, path, partition)
+            case Change.REARRANGE if chosen:
+                yield _removal(chosen, dataChange=False)
+                kept = {"dataChange": False, "partitionValues": chosen["partitionValues"]}
+                yield from self._add(table, path, partition, **kept)
             case Change.AGAIN if chosen and not chosen.get("deletionVector"):
                 yield proposals.line("add", {**chosen, "size": chosen["size"] + 1, "dataChange": False})
             case Change.RESTORE if removed := self._removed(table):

@@ -72,6 +72,8 @@ class Change(StrEnum):
     APPEND = "append"
     REMOVE = "remove"
     REPLACE = "replace"
+    REARRANGE = "rearrange"
+    """Replace a file by another one with the same rows, as OPTIMIZE does."""
     AGAIN = "again"
     """Add a file again that was added before, with another size."""
     RESTORE = "restore"

@@ -81,14 +81,16 @@ CHANGES: Final[dict[Change, float]] = {
 CONTESTED: Final[dict[Change, float]] = {
     Change.APPEND: 4, Change.REMOVE: 3, Change.REPLACE: 2, Change.APPLICATION: 2, Change.DOMAIN: 2,
     Change.PROPERTIES: 2, Change.SCHEMA: 1.5, Change.PARTITIONING: 1, Change.FEATURE: 2, Change.UNKNOWN_WRITER: 1.5,
-    Change.AGAIN: 0.5, Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5,
+    Change.AGAIN: 0.5, Change.NO_DOMAIN: 0.5, Change.UNKNOWN_ACTION: 0.5, Change.REARRANGE: 2,
 }  # fmt: skip
 RARER: Final = {
     Change.APPLICATION: Change.EARLIER, Change.DOMAIN: Change.NO_DOMAIN, Change.AGAIN: Change.RESTORE,
+    Change.REPLACE: Change.REARRANGE,
 }  # fmt: skip
 AGAINST: Final[dict[Change, tuple[str, ...]]] = {
     Change.APPEND: ("adds", "adds", "rewrite", "properties", "repartition"), Change.REMOVE: ("removes", "adds"),
-    Change.REPLACE: ("rewrite",), Change.VECTOR: ("rewrite",), Change.APPLICATION: ("application",),
+    Change.REPLACE: ("rewrite",), Change.REARRANGE: ("rewrite", "removes"), Change.VECTOR: ("rewrite",),
+    Change.APPLICATION: ("application",),
     Change.DOMAIN: ("domain",), Change.PROPERTIES: ("properties",), Change.FEATURE: ("feature",),
 }  # fmt: skip
 """The transactions that conflict with such winners, most of all."""

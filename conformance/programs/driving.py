@@ -269,6 +269,8 @@ class Drive:
     def _create(self, step: steps.Create) -> None:
         slot = step.table % TABLES
         table = self.tables.get(slot)
+        if step.other and (table is None or not table.owned):
+            return
         if table is None or table.is_surely(State.DROPPED):
             table = self._new(slot, step)
         elif not table.is_surely(State.OWNED) or table.handle.path is not None:  # its name may be free
@@ -288,6 +290,9 @@ class Drive:
             if there is None or not isinstance(there.answer, m.Rejected):  # an owner may keep the folder
                 return
         request = self.s.creation(name, **options)
+        if step.other:
+            self._create_other(table, step, request)
+            return
         if step.properties:
             body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
             more = {f"kit.p{number}": str(number) for number in range(min(step.properties, 1000))}
@@ -317,6 +322,15 @@ class Drive:
                 "PROFILE-CORE-04", evidence=(exchange,), table=table.handle, version=0,
                 expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
             )  # fmt: skip
+
+    def _create_other(self, table: DrivenTable, step: steps.Create, request: m.CreateTable) -> None:
+        modes = {
+            name: modes for name, modes in self.s.identity.commit_modes.items() if modes and name != self.s.feature
+        }
+        for feature in STAGING.keys() & modes:
+            actions = proposals.version_0(feature, request.attempt, self.s.attempt(), timestamp=self.s.timestamp(0))
+            other = msgspec.structs.replace(request, feature=feature, commit_mode=modes[feature][0], actions=actions)
+            self._send(table, client_of(step.client), other, Fate.ANSWERED)
 
     def _must_create(self, table: DrivenTable, step: steps.Create, rejected: Exchange, name: str) -> None:
         """ "Creating a new managed-commit table": an owner may reject some creations, but not all. "Creating and
@@ -520,7 +534,7 @@ class Drive:
     def _proposal(self, table: DrivenTable, step: steps.Commit) -> tuple[m.Commit, m.Commit]:
         """The request, and the same with its actions."""
         s, version = self.s, max(table.base, table.newest + 1 + step.ahead)
-        attempt = s.attempt()
+        attempt = (self._unmade(table) if step.resolved else None) or s.attempt()
         if step.resembles and table.sent:
             near = table.sent[-1].attempt
             alike = (near[:-12] + attempt[-12:], attempt[:9] + near[9:], near[:-1] + ("0" if near[-1] != "0" else "1"))
@@ -543,10 +557,15 @@ class Drive:
             return storage_access.stage(s, table.handle, version, content=text, attempt=attempt), whole
         return whole, whole
 
+    def _unmade(self, table: DrivenTable) -> m.AttemptId | None:
+        """An attempt that no client made, and that surely does not land."""
+        never = frozenset.intersection(*(world.never for world in table.worlds))
+        return min(never - table.content.keys(), default=None)
+
     @_do.register
     def _commit(self, step: steps.Commit) -> None:
         table = self._at(step)
-        if table is not None and table.known:
+        if table is not None and table.known and not (step.resolved and self._unmade(table) is None):
             request, whole = self._proposal(table, step)
             table.content[whole.attempt] = whole
             table.halted |= step.content == "late"  # an owner may demand that times increase
@@ -640,8 +659,9 @@ class Drive:
             return
         exchanges = []
         for _ in range(TRIES):
-            request = self.s.proposal(table.handle, table.surely)
-            table.content[request.attempt] = request
+            commit = steps.Commit(ahead=table.surely - table.newest - 1, staged=step.staged)
+            request, whole = self._proposal(table, commit)
+            table.content[request.attempt] = whole
             exchange = self._send(table, client_of(step.client), request, Fate.ANSWERED)
             if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
                 return
@@ -877,6 +897,8 @@ class Drive:
         if step.torn and len(ratified) == 1 and (own := ratified.pop()) in table.content and own is not None:
             content = proposals.content((table.content[own].actions or ())[:1])
             table.torn.add(version)
+        elif step.short:
+            content = content[: content.index("\n") + 1]
         file = commit_file(version)
         exchange = storage_access.plant(self.s, table.handle, file, content, if_absent=True)
         if isinstance(exchange.answer, m.Conflict):
@@ -1011,14 +1033,14 @@ class Drive:
         if may_have_owner and (len(states) > 1 or self.s.commit_mode != "direct"):
             return  # a writer of files sees that the table has an owner
         for number in range(min(step.count, 20)):
-            self._written(table, giving=step.giving and number == 0)
+            self._written(table, giving=step.giving and number == 0, changing=step.metadata)
 
-    def _written(self, table: DrivenTable, *, giving: bool) -> None:
+    def _written(self, table: DrivenTable, *, giving: bool, changing: bool) -> None:
         """A writer that lists the log creates the next file."""
         place = table.handle.path or (table.location if self.down else table.handle.reference)
         if place is None:
             return
-        request, plant = self._file(table, place, giving=giving)
+        request, plant = self._file(table, place, giving=giving, changing=changing)
         number = self.s.recording.invoke("filesystem writer", table.handle.name, request)
         self.s.sent.add(request.attempt)
         answer = ownership.put_beside(self.s, plant) if self.down else self.s.answer("filesystem writer", plant)
@@ -1027,11 +1049,12 @@ class Drive:
             self._keep(table, exchange, model.judge(table.worlds, self.contract, plant, exchange.answer, table.facts))
             self._wrote(table, exchange)
 
-    def _file(self, table: DrivenTable, place: str, *, giving: bool) -> tuple[m.Commit, m.Plant]:
+    def _file(self, table: DrivenTable, place: str, *, giving: bool, changing: bool) -> tuple[m.Commit, m.Plant]:
         """The next commit of a writer that lists the log, which is recorded as a commit, and its file."""
         listed = [*table.seen, table.surely] if self.down else self._look(table)
         version, attempt = max(listed, default=table.newest) + 1, self.s.attempt()
-        actions = proposals.append(attempt, self.s.timestamp(version))
+        changed = "metadata" if changing and table.owned and not self.down else "plain"
+        actions = contents.actions(changed, attempt, self.s.timestamp(version), self._body(table))
         if giving and table.is_surely(State.PLAIN, State.RELEASED):
             table_id, time_ = table.handle.id or self._body(table).get("id", ""), self.s.timestamp(version)
             info, protocol, _ = proposals.ownership_change(attempt, time_, self.s.feature, table_id)
@@ -1232,7 +1255,7 @@ class Drive:
         beside = table.owned and self.contract.commit_mode == "direct"
         if place is None or not self._has_access or not (beside or table.is_surely(State.PLAIN, State.RELEASED)):
             return None
-        request, plant = self._file(table, place, giving=step.giving)
+        request, plant = self._file(table, place, giving=step.giving, changing=False)
         self.s.sent.add(request.attempt)
         return Call(table=table, handle=table.handle, client="filesystem writer", request=request, plant=plant)
 

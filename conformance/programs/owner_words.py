@@ -247,7 +247,9 @@ def hand_back(d: Draw) -> tuple[Step, ...]:
 
 
 def write(d: Draw) -> tuple[Step, ...]:
-    return (steps.Write(**d.where(), count=d.one(1, 1, 2, 3)),)
+    where = d.where()
+    wrote = steps.Write(**where, count=d.one(1, 1, 2, 3), metadata=d.odd_content)
+    return (wrote, steps.Load(**where)) if wrote.metadata else (wrote,)
 
 
 def block(d: Draw) -> tuple[Step, ...]:
@@ -255,7 +257,7 @@ def block(d: Draw) -> tuple[Step, ...]:
     where = d.where()
     many = (steps.Land(**where, count=d.one(1, 2, 3)),) if d.chance(0.7) else ()
     return (
-        *many, steps.Block(**where, ahead=d.one(0, 0, 1, 2), torn=d.chance(0.3)),
+        *many, steps.Block(**where, ahead=d.one(0, 0, 1, 2), torn=d.chance(0.3), short=d.odd_content),
         d.one(steps.Backfill(**where), steps.Backfill(**where, behind=-2), steps.HandBack(**where), steps.Restart()),
         steps.Look(table=where["table"]), *d.one((), (steps.Unblock(**where), steps.Backfill(**where))),
     )  # fmt: skip
@@ -545,12 +547,13 @@ def ritual(table: int) -> tuple[Step, ...]:
         steps.Commit(table=table, client=1),
         steps.Resend(table=table), steps.Resolve(table=table), steps.Resolve(table=table, which=1, unsettled=True),
         steps.Resolve(table=table, unsent=True), steps.Read(table=table, start=-2, end=-1),
-        steps.Contend(table=table, client=2), steps.Read(table=table, client=2),
+        steps.Contend(table=table, client=2, staged=True), steps.Read(table=table, client=2),
         steps.Backfill(table=table, behind=1), steps.Land(table=table), steps.Read(table=table, start=-1),
         steps.Backfill(table=table), steps.Look(table=table), steps.Load(table=table),
         *(steps.Contend(table=table, client=client) for client in range(CLIENTS)), steps.Land(table=table),
         steps.Resend(table=table, which=1), steps.Resend(table=table, which=4), steps.Resolve(table=table, which=4),
-        steps.Read(table=table),
+        steps.Commit(table=table, resolved=True), steps.Commit(table=table, resolved=True),
+        steps.Create(table=table, other=True), steps.Read(table=table),
     )  # fmt: skip
 
 

@@ -53,6 +53,8 @@ class Create(_OnTable, frozen=True, kw_only=True):
     """Whether it is in the folder of the dropped table, whose files are removed."""
     properties: int = 0
     """The number of properties in its metadata."""
+    other: bool = False
+    """Whether it is a table of the other table feature, with the name of an existing one."""
 
 
 class Commit(_OnAnyTable, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class Commit(_OnAnyTable, frozen=True, kw_only=True):
     """Whether the client writes the staged file itself."""
     misnamed: bool = False
     """Whether that file has the name of another version."""
+    resolved: bool = False
+    """Whether the attempt is one that was looked up before any client made it: it never lands."""
     resembles: int = 0
     """1, 2, 3: the attempt differs from an earlier one in its last characters, its first ones, or the last one."""
 
@@ -83,6 +87,9 @@ class Land(_OnTable, frozen=True, kw_only=True):
 
 class Contend(_OnTable, frozen=True, kw_only=True):
     """Propose the newest version until the race is lost."""
+
+    staged: bool = False
+    """Whether the client writes the staged files itself."""
 
 
 class Resend(_OnAnyTable, frozen=True, kw_only=True):
@@ -201,6 +208,8 @@ class Write(_OnTable, frozen=True, kw_only=True):
     """A filesystem writer commits by put-if-absent: in a table without an owner, or beside the owner in direct mode."""
 
     count: int = 1
+    metadata: bool = False
+    """Whether it changes the metadata of a table with an owner."""
     giving: bool = False
     """Whether its first commit gives the table to another owner, as that owner's take-over does."""
 
@@ -227,6 +236,8 @@ class Block(_OnTable, frozen=True, kw_only=True):
     ahead: int = 0
     torn: bool = False
     """Whether it is the beginning of the commit."""
+    short: bool = False
+    """Whether it is shorter than any commit that adds a file."""
 
 
 class Publish(_OnTable, frozen=True, kw_only=True):
