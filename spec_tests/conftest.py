@@ -90,7 +90,7 @@ def sample(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the marks, and xdist the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests with a Spark session need the mark `engines`. Run them in one process, because another session takes as
     long as a hundred tests. Run those of Delta Spark, which are long, in a second process. All tests with Spark come
     first, so that no process has to run long tests alone at the end."""
@@ -102,6 +102,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("delta-spark" if "delta_spark" in fixtures else "spark"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     sample(items)
+    part = config.getoption("--slice")
+    if part is not None:
+        number, _, parts = part.partition("/")
+        if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+            raise pytest.UsageError(f"invalid --slice={part}; expected K/N with 1 <= K <= N, such as 1/3")
+        items[:] = items[int(number) - 1 :: int(parts)]
 
 
 @pytest.fixture(scope="session")
@@ -141,6 +147,7 @@ def plain_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slice", metavar="K/N", help="run only the tests K, K+N, K+2N, ...: --slice=1/3")
     parser.addoption(
         "--documents",
         type=Path,
