@@ -1,14 +1,18 @@
 package refimpl.spark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import net.razorvine.pickle.IObjectConstructor;
+import net.razorvine.pickle.Unpickler;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -18,14 +22,17 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.LogicalWriteInfoImpl;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.datasources.FileSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -39,6 +46,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingWrite
 import org.apache.spark.sql.execution.datasources.v2.python.PythonWrite;
 import org.apache.spark.sql.execution.streaming.sources.MicroBatchWrite;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -97,9 +105,73 @@ public final class PlanReads extends Rule {
         }
     }
 
-    /** Add the rule to a session. */
+    /** The arguments of a function that Python pickled. */
+    public static final class Arguments implements IObjectConstructor {
+        public Object construct(Object[] arguments) {
+            return arguments;
+        }
+    }
+
+    /**
+     * A strategy for the columns and conditions of a scan: Spark's own Parquet reader reads the files, if it can. It
+     * runs after the optimizer, so that the scans of a query, its subqueries and its writes have their listings.
+     */
+    public static final class Files extends SparkStrategy {
+        public Seq apply(LogicalPlan plan) {
+            LogicalPlan end = plan;
+            while (end instanceof Project || end instanceof Filter) end = (LogicalPlan) end.children().head();
+            try {
+                LogicalPlan files = isScan(end) ? ofParquet((DataSourceV2ScanRelation) end) : null;
+                if (files != null) return FileSourceStrategy$.MODULE$.apply(onto(plan, files));
+            } catch (ReflectiveOperationException error) {
+                throw new IllegalStateException("this version of Spark is not supported", error);
+            }
+            return (Seq) scala.collection.immutable.Nil$.MODULE$;
+        }
+
+        private static LogicalPlan onto(LogicalPlan plan, LogicalPlan files) {
+            if (plan instanceof Project) return new Project(((Project) plan).projectList(), onto(((Project) plan).child(), files));
+            if (plan instanceof Filter) return new Filter(((Filter) plan).condition(), onto(((Filter) plan).child(), files));
+            return files;
+        }
+
+        /** The same columns, from Spark's own reader; null if a task has to read the rows, or to name a missing file. */
+        private static LogicalPlan ofParquet(DataSourceV2ScanRelation scan)
+                throws ReflectiveOperationException {
+            Object request = listed(scan)[1];
+            if (request == null) return null;
+            LogicalPlan read;
+            try {
+                List given = (List) new ObjectMapper().readValue((String) request, List.class);
+                read = SparkSession.active().read().schema((StructType) DataType.fromJson((String) given.get(0)))
+                    .options((Map) given.get(1)).parquet((String[]) ((List) given.get(2)).toArray(new String[0]))
+                    .queryExecution().analyzed();
+            } catch (Exception error) {
+                return null;
+            }
+            if (!(read instanceof LogicalRelation)) return null;
+            Map columns = new HashMap();
+            for (Iterator each = CollectionConverters.asJava(scan.output()).iterator(); each.hasNext();) {
+                Attribute column = (Attribute) each.next();
+                columns.put(column.name(), column);
+            }
+            List output = new ArrayList();
+            for (Iterator each = CollectionConverters.asJava(read.output()).iterator(); each.hasNext();) {
+                Attribute column = (Attribute) each.next();
+                output.add(columns.containsKey(column.name()) ? columns.get(column.name()) : column);
+            }
+            LogicalRelation files = (LogicalRelation) read;
+            files = new LogicalRelation(files.relation(), CollectionConverters.asScala(output).toSeq(),
+                files.catalogTable(), false, files.stream());
+            return new Project((Seq) scan.output(), files);
+        }
+    }
+
+    /** Add the rule and its strategy to a session. */
     public void install(ExperimentalMethods methods) {
+        Unpickler.registerConstructor("refimpl.spark.data_source", "_files", new Arguments());
         methods.extraOptimizations_$eq((Seq) methods.extraOptimizations().appended(this));
+        methods.extraStrategies_$eq((Seq) methods.extraStrategies().appended(new Files()));
     }
 
     public TreeNode apply(TreeNode plan) {
@@ -176,13 +248,24 @@ public final class PlanReads extends Rule {
         return scan instanceof PythonScan && FORMAT.equals(get(scan, "shortName"));
     }
 
+    /** The mark of a scan, and the request for Spark's own reader; each may be null. Its first partition has them. */
+    private static Object[] listed(DataSourceV2ScanRelation node) throws ReflectiveOperationException {
+        PythonDataSourceReadInfo info = ((PythonDataSourceV2) get(node.scan(), "ds")).getOrCreateReadInfo(
+            FORMAT, node.relation().options(), node.scan().readSchema(), false);
+        try {
+            return (Object[]) new Unpickler().loads((byte[]) info.partitions().head());
+        } catch (IOException error) {
+            throw new IllegalStateException("cannot read the partitions of " + FORMAT, error);
+        }
+    }
+
     private static List below(QueryPlan plan) {
         List plans = new ArrayList(CollectionConverters.asJava(plan.children()));
         plans.addAll(CollectionConverters.asJava(plan.subqueries()));
         return plans;
     }
 
-    /** The reads of an optimized plan, as JSON: for each, its mark or its first partition, and its condition or null. */
+    /** The reads of an optimized plan, as JSON: for each, its mark and its condition, or null. */
     public String of(LogicalPlan plan) {
         List reads = new ArrayList();
         try {
@@ -198,23 +281,20 @@ public final class PlanReads extends Rule {
             HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) plan).relation();
             Option mark = files.options().get(KEY);
             if (mark.isDefined()) {
-                add(reads, mark.get(), null, condition);
+                add(reads, mark.get(), condition);
             } else if (files.location().getClass().getName().startsWith("org.apache.spark.sql.delta.")) {
-                add(reads, ofDeltaSpark(files), null, null);
+                add(reads, ofDeltaSpark(files), null);
             }
         } else if (plan instanceof MapInArrow) {
             for (Iterator each = CollectionConverters.asJava(((MapInArrow) plan).child().output()).iterator(); each.hasNext();) {
                 Attribute column = (Attribute) each.next();
-                if (column.metadata().contains(KEY)) add(reads, column.metadata().getString(KEY), null, condition);
+                if (column.metadata().contains(KEY)) add(reads, column.metadata().getString(KEY), condition);
             }
         } else if (isScan(plan)) {
-            DataSourceV2ScanRelation node = (DataSourceV2ScanRelation) plan;
-            PythonDataSourceReadInfo info = ((PythonDataSourceV2) get(node.scan(), "ds")).getOrCreateReadInfo(
-                FORMAT, node.relation().options(), node.scan().readSchema(), false);
-            add(reads, null, (byte[]) info.partitions().head(), condition);
+            add(reads, listed((DataSourceV2ScanRelation) plan)[0], condition);
         } else if (plan instanceof DataSourceV2ScanRelation) { // of Parquet files, by a setting of the session
             String mark = ((DataSourceV2ScanRelation) plan).relation().options().get(KEY);
-            if (mark != null) add(reads, mark, null, condition);
+            if (mark != null) add(reads, mark, condition);
         } else if (plan instanceof InMemoryRelation) {
             cached(((InMemoryRelation) plan).cacheBuilder().cachedPlan(), reads);
         }
@@ -244,10 +324,9 @@ public final class PlanReads extends Rule {
         }
     }
 
-    private static void add(List reads, Object mark, byte[] partition, Expression condition) {
+    private static void add(List reads, Object mark, Expression condition) {
         List read = new ArrayList();
         read.add(mark);
-        read.add(partition);
         read.add(condition == null ? null : ((Expression) condition.transform(new Unqualified())).sql());
         reads.add(read);
     }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
+import pickle
 import re
 import shutil
 import tempfile
@@ -52,7 +53,7 @@ from refimpl.schema.schema import Struct
 from refimpl.spark import plan_reads
 from refimpl.spark.commit_protocol import JobFiles, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
-from refimpl.spark.reader import milliseconds_of
+from refimpl.spark.reader import milliseconds_of, parquet_request
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Tables, is_utc
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
 from refimpl.spark.write_plan import WriteOptions, WritePlan, truth
@@ -206,7 +207,8 @@ class DeltaOwnerSource(datasource.DataSource):
         files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
         stated = any(name in self.options for name in _TIME_TRAVEL)
         mark = None if stated else plan_reads.mark(snapshot, schema.names)
-        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), _tasks(files, mark))
+        request = parquet_request(snapshot, tuple(snapshot.files.values()))
+        return _Reader(_Rows.of(FeedReader(layout=snapshot.layout), schema, feed=False), _tasks(files, mark, request))
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - PySpark's name
         try:
@@ -396,25 +398,39 @@ def _table(connection: Connection, reference: str) -> Table:
 
 
 class _Files(datasource.InputPartition):
-    """The files of one task, and the mark of the read."""
+    """The files of one task. The first task also has the mark of the read, and the request for Spark's own reader."""
 
-    def __init__(self, files: Sequence[ChangedFile], read: str | None) -> None:
+    def __init__(self, files: Sequence[ChangedFile], read: str | None = None, request: str | None = None) -> None:
         super().__init__(list(files))
         self.read = read
+        self.request = request
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """`PlanReads.java` reads the two texts, and need not know how the files are pickled."""
+        return _files, (self.read, self.request, pickle.dumps(self.value))
 
 
-def _tasks(files: Sequence[ChangedFile], read: str | None = None) -> list[datasource.InputPartition]:
+def _files(read: str | None, request: str | None, pickled: bytes) -> _Files:
+    return _Files(pickle.loads(pickled), read, request)  # noqa: S301 - of `__reduce__`, by way of Spark
+
+
+def _tasks(
+    files: Sequence[ChangedFile], read: str | None = None, request: str | None = None
+) -> list[datasource.InputPartition]:
     """At least one task, because the first one shows the read."""
     tasks: list[datasource.InputPartition] = []
     waiting: list[ChangedFile] = []
     size = 0
     for file in files:
         if waiting and (len(waiting) >= _TASK_FILES or size + (file.file.size or 0) > _TASK_BYTES):
-            tasks.append(_Files(waiting, read))
+            tasks.append(_Files(waiting))
             waiting, size = [], 0
         waiting.append(file)
         size += file.file.size or 0
-    return [*tasks, _Files(waiting, read)] if waiting or not tasks else tasks
+    if waiting or not tasks:
+        tasks.append(_Files(waiting))
+    tasks[0] = _Files(tasks[0].value, read, request)
+    return tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

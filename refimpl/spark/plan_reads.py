@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import pickle
 from collections.abc import Collection, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -40,8 +39,8 @@ ZONE: Final = "__zone"
 """The options with the session's `partitionOverwriteMode` and time zone when a write of the data source is planned."""
 OPTIONS: Final = (KEY, MODE, ZONE)
 _CLASS: Final = "PlanReads"
-_Found = tuple[str | None, bytes | None, str | None]
-"""A mark or the first partition, and the condition."""
+_Found = tuple[str | None, str | None]
+"""A mark and the condition."""
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +119,7 @@ def of(rule: Any, frame: DataFrame) -> tuple[Read, ...]:
 def decoded(text: str) -> tuple[Read, ...]:
     """The reads in the rule's answer."""
     found = []
-    for given, partition, condition in msgspec.json.decode(text, type=list[_Found]):
-        known = given if partition is None else pickle.loads(partition).read  # noqa: S301 - Spark has it from `reader`
+    for known, condition in msgspec.json.decode(text, type=list[_Found]):
         if known is not None:
             found.append(msgspec.structs.replace(msgspec.json.decode(known, type=Read), condition=condition))
     return tuple(found)

@@ -12,6 +12,7 @@ a leading underscore or dot in the name, which Spark silently skips. Tasks read 
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import warnings
 import zoneinfo
@@ -192,13 +193,7 @@ def read_files(
     `hidden`: the columns of `row_tracking.hidden_columns`, after the table's; tasks compute row ids and commit
     versions. `with_file`: `FILE_COLUMN` is the last column. `mark`: of `plan_reads`.
     """
-    folders = _Folders(snapshot.schema, snapshot.partition_columns)
-    readable = snapshot.objects is None and not hidden and len(files) <= _MOST_PATHS
-    plain: list[Add] = []
-    other: list[Add] = []
-    for add in files:
-        by_spark = readable and add.deletion_vector is None and folders.tell_all(add)
-        (plain if by_spark else other).append(add)
+    plain, other = ([], files) if hidden else _split(snapshot, files)
     parts = []
     if plain or (mark is not None and not other):
         parts.append(_read_by_spark(spark, snapshot, plain, with_file, mark))
@@ -207,6 +202,35 @@ def read_files(
     if not parts:
         return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+
+def _split(snapshot: Snapshot, files: Sequence[Add]) -> tuple[list[Add], list[Add]]:
+    """The files that Spark's own reader can read, and the others."""
+    folders = _Folders(snapshot.schema, snapshot.partition_columns)
+    readable = snapshot.objects is None and len(files) <= _MOST_PATHS
+    plain: list[Add] = []
+    other: list[Add] = []
+    for add in files:
+        by_spark = readable and add.deletion_vector is None and folders.tell_all(add)
+        (plain if by_spark else other).append(add)
+    return plain, other
+
+
+def parquet_request(snapshot: Snapshot, files: Sequence[Add]) -> str | None:
+    """The schema, options and paths, as JSON, with which Spark's own reader returns the rows of all these files under
+    the names of the table's columns; None if it cannot, and for an empty list. `PlanReads.java` reads it."""
+    if not files or snapshot.schema.is_mapped or _split(snapshot, files)[1]:
+        return None
+    schema = spark_schema(snapshot.schema).json()
+    return json.dumps([schema, _reader_options(snapshot), _paths(snapshot, files)])
+
+
+def _reader_options(snapshot: Snapshot) -> dict[str, str]:
+    return {**_READER_OPTIONS, "basePath": f"file:{snapshot.location}"}
+
+
+def _paths(snapshot: Snapshot, files: Sequence[Add]) -> list[str]:
+    return [_escaped(snapshot.location / partition_values.decode_path(add.path)) for add in files]
 
 
 def _schema(snapshot: Snapshot, with_file: bool, hidden: tuple[Field, ...]) -> StructType:
@@ -260,11 +284,11 @@ def _read_by_spark(
     from pyspark.errors import AnalysisException
 
     stored, location = snapshot.schema.physical(), snapshot.location
-    reader = spark.read.schema(spark_schema(stored)).options(**_READER_OPTIONS)
-    reader = reader.option("basePath", f"file:{location}") if files else reader
+    options = _reader_options(snapshot) if files else _READER_OPTIONS
+    reader = spark.read.schema(spark_schema(stored)).options(**options)
     reader = reader if mark is None else reader.option(plan_reads.KEY, mark)
     try:
-        frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
+        frame = reader.parquet(*_paths(snapshot, files))
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise

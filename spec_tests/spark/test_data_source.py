@@ -121,6 +121,30 @@ def test_batch_reads(spark: SparkSession, delta: DeltaConnection, warehouse: War
     spark.catalog.dropTempView("fed_view")
 
 
+@pytest.mark.parametrize(
+    ("properties", "reader"), [({}, "FileScan parquet"), ({"delta.columnMapping.mode": "name"}, "BatchScan")]
+)
+def test_sparks_own_reader_reads_the_columns_of_plain_files(
+    delta: DeltaConnection, warehouse: Warehouse, properties: dict[str, str], reader: str
+) -> None:
+    warehouse.create_table("source", SCHEMA, partition_columns=["month"], properties=properties)
+    appended(warehouse, "source", 0, 1, 2)
+    frame = delta.spark.read.format(FORMAT).load("source")
+    query = frame.where("id > 0").join(frame.selectExpr("id + 1 as id", "month as before"), "id").select("id", "before")
+    assert sorted(tuple(row) for row in query.collect()) == [(1, 1), (2, 1)]
+    plan = query._jdf.queryExecution().sparkPlan().toString()
+    assert plan.count(reader) == 2, plan
+
+
+def test_missing_file_is_named(spark: SparkSession, warehouse: Warehouse, source: str) -> None:
+    from pyspark.errors import PythonException
+
+    (file,) = warehouse.table(source).location.glob("month=1/*.parquet")
+    file.unlink()
+    with pytest.raises(PythonException, match=file.name):
+        spark.read.format(FORMAT).load(source).collect()
+
+
 def test_errors_name_the_call_to_use(spark: SparkSession, source: str) -> None:
     from pyspark.errors import AnalysisException
 
