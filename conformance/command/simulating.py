@@ -130,7 +130,7 @@ def power_(
 ) -> None:
     """Cut the power at every effect of every operation, and restart from each possible disk state.
 
-    Also lose each answer of the disk, and kill the process after it."""
+    It also loses each answer of the disk once, and kills the process after it."""
     from conformance.simulation.power import Budget
 
     budget = Budget(states=8, lost_answers=True)
@@ -161,13 +161,13 @@ def _show_cut(result: power.Result) -> None:
     )
     for violation in result.violations:
         show(f"  {violation.requirement}: {violation.problem}")
-        show(f"  power cut {violation.effect}, effect {violation.at} of the script; requests and answers before:")
+        show(f"  interruption: {violation.effect}, effect {violation.at} of the script; requests and answers before:")
         for line in (*violation.exchanges, *(f"lost: {lost}" for lost in violation.lost)):
             show(f"    {line}")
 
 
 def groups_(scopes: ScopesArgument = None, workers: WorkersOption = 1, json: JsonOption = False) -> None:
-    """Two transactions over the same two tables: every schedule, every crash, every power cut, of the reference."""
+    """Run two transactions over the same two tables: every schedule, and a death and a power cut at every effect."""
     from conformance.simulation.groups import SCOPES
 
     started = time.perf_counter()

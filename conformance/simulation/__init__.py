@@ -1,1 +1,1 @@
-"""Runs a subject's ordinary code on a simulated host: all interleavings of its effects, all crashes and power cuts."""
+"""Runs the reference's ordinary code on a simulated host: all interleavings, power cuts and lost answers."""

@@ -180,7 +180,7 @@ class PathTarget:
 
     def begin(self, schema: Struct, partition_columns: Sequence[str]) -> NoReturn:  # noqa: ARG002
         raise TableNotFoundError(
-            f"no table at {self.location}, and a write by path creates none; create it first, with saveAsTable, or: "
+            f"no table at {self.location}; a write by path needs an existing table; create it with: "
             f"commit-owner create NAME --columns SQL --location {self.location}"
         )
 

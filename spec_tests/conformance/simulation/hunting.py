@@ -152,7 +152,12 @@ class PowerMutant(_Mutant):
             found=bad.requirement,
             tried=result.starts,
             size=f"1 cut, {len(bad.lost)} things lost, {len(bad.exchanges)} requests",
-            counterexample=(f"power cut {bad.effect}", *(f"lost: {x}" for x in bad.lost), *bad.exchanges, bad.problem),
+            counterexample=(
+                f"interruption: {bad.effect}",
+                *(f"lost: {x}" for x in bad.lost),
+                *bad.exchanges,
+                bad.problem,
+            ),
         )
 
     @property
