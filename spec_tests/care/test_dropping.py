@@ -1,7 +1,9 @@
 """Drop, undrop and purge: the tables that come back, the files that are deleted, and the files that stay."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import refimpl
 from refimpl.care import dropping
 from refimpl.care.verify import Severity, verify
+from refimpl.client.ownership import hand_back
 from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
@@ -24,7 +27,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.storage.environment import Environment, HostLock, host_lock
 from refimpl.storage.files import PosixFiles
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
-from spec_tests.support.faults import Faults
+from spec_tests.support.faults import FailingFiles, Faults
 from spec_tests.support.lock_watch import Others, watched_lock
 
 DAY = 86_400_000
@@ -44,6 +47,21 @@ def test_undrop_restores_every_kind_of_table(warehouse: refimpl.Warehouse, table
     assert table.history() == before
     table.land()
     assert [finding for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR] == []
+
+
+def test_table_dropped_before_a_hand_back_at_its_location_stays(tmp_path: Path) -> None:
+    """Another table was created at the location of the dropped one, and handed back: it is a filesystem table."""
+    pa = pytest.importorskip("pyarrow")
+    with refimpl.open(tmp_path / "lake", create=True) as lake:
+        first = lake.create_table("sales", pa.schema([("id", pa.int64())]))
+        lake.owner.drop_table(first.table_id or "")
+        first.location.rename(tmp_path / "moved")
+        second = lake.create_table("sales", pa.schema([("id", pa.int64())]), location=first.location)
+        hand_back(second)
+        before = tree(second.location)
+        with pytest.raises(LocationError, match="'sales' \\(handed-back\\) uses it"):
+            dropping.purge_table(lake.owner, first.table_id or "", older_than=0)
+        assert tree(second.location) == before
 
 
 def test_undrop_by_name_restores_the_table_dropped_last(warehouse: refimpl.Warehouse) -> None:
@@ -132,6 +150,16 @@ def test_table_with_a_later_version_stays_dropped_with_its_files(warehouse: refi
 
 def lock_files(warehouse: refimpl.Warehouse) -> list[str]:
     return sorted(path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*"))
+
+
+def test_a_drop_that_cannot_remove_a_lock_file_is_not_denied(tmp_path: Path) -> None:
+    storage = FailingFiles()
+    with refimpl.open(tmp_path / "lake", create=True, environment=Environment(files=storage)) as lake:
+        staged = lake.owner.stage_table("late", CATALOG_MANAGED)
+        storage.fail_when = lambda operation, path: operation == "unlink"
+        lake.owner.drop_table(staged.table_id)
+        with pytest.raises(TableNotFoundError):
+            lake.owner.resolve("late")
 
 
 def test_purge_waits_for_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
@@ -282,3 +310,24 @@ def test_purge_rejects_a_link_in_place_of_the_table_or_log(
     with pytest.raises(LocationError, match="symbolic link"):
         dropping.purge_table(warehouse.owner, "orders", older_than=0)
     assert tree(folder) == before
+
+
+def test_empty_folders_are_removed_under_the_lock(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise they could belong to a table that another process creates at the location."""
+    dropped(warehouse)
+    remove, seen = dropping._remove_empty, []
+
+    def removing(*values: Any) -> None:
+        with pytest.raises(OwnerUnavailableError):
+            ThreadPoolExecutor(1).submit(take).result()
+        seen.append(remove(*values))
+
+    def take() -> None:
+        with host_lock(warehouse.owner.ledger.path.parent / LOCK_FILE, timeout=lambda: 0.0)():
+            pass
+
+    monkeypatch.setattr(dropping, "_remove_empty", removing)
+    assert not dropping.purge_table(warehouse.owner, "orders", older_than=0).left
+    assert seen

@@ -15,10 +15,12 @@ import pytest
 
 import refimpl
 from refimpl.care import dropping
+from refimpl.care import repair as repair_module
 from refimpl.care.repair import repair
 from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.client.create import Creation
 from refimpl.client.ownership import hand_back
+from refimpl.owner.local import LocalOwner
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
 from refimpl.protocol.commits import (
@@ -265,6 +267,22 @@ def test_losers_of_a_table_that_was_handed_back_are_removed(setting: Setting) ->
     assert len(setting.log.staged_listing(FOLDER)) == 2
     builders.sql(setting.owner.ledger.path, "UPDATE commits SET commit_mode = 'damaged'")
     assert repair(setting.owner, orphan_age_ms=-60_000) == [], "verify reports damage of the ledger"
+
+
+def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting.publish(1)
+    finish = repair_module._finish_backfill
+
+    def finish_and_lose_the_table(owner: LocalOwner, table_id: str) -> str | None:
+        done = finish(owner, table_id)
+        setting.owner.drop_table(table_id)
+        return done
+
+    monkeypatch.setattr(repair_module, "_finish_backfill", finish_and_lose_the_table)
+    before = setting.log.staged_listing(FOLDER)
+    assert before
+    assert [action.code for action in repair(setting.owner, orphan_age_ms=-60_000)] == []
+    assert setting.log.staged_listing(FOLDER) == before
 
 
 def test_inline_commit_published_in_another_spelling_is_no_error(tmp_path: Path) -> None:
@@ -534,6 +552,15 @@ def verified(setting: Setting, operation: str, path: Path, act: Callable[[], obj
         codes = {(finding.severity.value, finding.code) for finding in verify(other.owner)}
     assert not acts
     return codes
+
+
+def test_damage_of_the_ledger_meanwhile_is_a_finding(setting: Setting) -> None:
+    def create_another_and_damage_it() -> None:
+        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
+        builders.sql(setting.owner.ledger.path, "UPDATE tables SET policy = '{' WHERE name = 'after'")
+
+    codes = verified(setting, "list_directory", setting.directory, create_another_and_damage_it)
+    assert codes == {("error", "ledger-damaged")}
 
 
 def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> None:

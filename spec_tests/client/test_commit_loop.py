@@ -499,6 +499,29 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     assert ("late" in setting.paths(table)) is landed
 
 
+def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = appending(setting.again(table), "late")
+    moved: list[int] = []
+    moment = ("fsync_directory", table.log.folder)
+    once(storage, moment, lambda: moved.append(move_on(setting, table, commits=0)), lambda: table.log.published(2))
+    assert transaction.commit().version == 2
+    assert moved == [2]
+
+
+def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = appending(setting.again(table), "late")
+    setting.append(table, "winner")
+    reads = iter((False, True))  # after the read that shows that the winner is another commit
+    once(storage, ("read", table.log.folder / log_path.commit(2)), lambda: move_on(setting, table), lambda: next(reads))
+    with pytest.raises(errors.ConcurrentModificationError):
+        transaction.commit()
+    assert not table.log.published(2)
+
+
 # Arbitrary histories of writers, faults and maintenance
 
 

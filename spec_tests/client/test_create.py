@@ -14,7 +14,7 @@ from refimpl.protocol.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.protocol.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
-from spec_tests.client.conftest import SCHEMA, Setting, adding
+from spec_tests.client.conftest import SCHEMA, Setting, adding, failing
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -109,6 +109,13 @@ def test_a_visible_table_whose_fsync_failed_has_an_unknown_outcome(setting: Sett
     assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
+def test_a_folder_that_is_not_durable_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
+    storage.fail_when = lambda operation, path: (operation, path) == ("fsync_directory", setting.folder / "orders")
+    with pytest.raises(errors.LocationError):
+        setting.table(None)
+    assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
+
+
 def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Setting) -> None:
     """The table exists, so "nothing landed" would be wrong. The client repeats the request until the owner answers."""
     faults = setting.owner.faults
@@ -170,6 +177,15 @@ def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
     with pytest.raises(errors.OutcomeUnknown):
         creation.finish()
     assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
+
+
+def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
+    creation = begun(setting)
+    with failing(storage, "link", log_path.commit(0)), pytest.raises(errors.OwnerUnavailableError):
+        creation.finish()
+    with pytest.raises(errors.TableNotFoundError):
+        setting.owner.resolve("orders")
+    assert creation.finish().snapshot().version == 0
 
 
 def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(

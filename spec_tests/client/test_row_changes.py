@@ -1,13 +1,17 @@
 """DELETE, UPDATE and MERGE with the plain client: the changed rows, the rewritten files, and the conflicts."""
 
+import contextlib
 import decimal
 import errno
 import itertools
 import math
 import os
+import random
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +21,9 @@ from refimpl.client.create import create_filesystem_table
 from refimpl.client.merging import Merge
 from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Cdc
-from refimpl.protocol.errors import CorruptionError, InvalidRequestError
+from refimpl.protocol.errors import ConcurrentModificationError, CorruptDataError, CorruptionError, InvalidRequestError
 from refimpl.rows import data_files
 from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.expression import condition, matching
@@ -314,6 +319,35 @@ OPERATIONS: list[Callable[[Table], object]] = [
 ]
 
 
+@pytest.mark.longer
+@pytest.mark.parametrize("change", OPERATIONS, ids=["delete", "update", "merge"])
+@pytest.mark.parametrize("fault", ["unreadable", "full", "interrupt"])
+def test_failure_among_files_that_are_rewritten_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Table], object], fault: str
+) -> None:
+    """The operation fails as a whole, names the file, and leaves neither a version nor a data file."""
+    draw = random.Random(1)
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    for first in range(0, 30_000, 5000):
+        table.append(rows(*((first + n, draw.randrange(10**9), f"{draw.random()}") for n in range(5000))))
+    files, limits = data_files_of(table), resource.getrlimit(resource.RLIMIT_FSIZE)
+    damaged = table.location / sorted(files)[1]
+    with contextlib.ExitStack() as stack:
+        if fault == "unreadable":
+            damaged.write_bytes(damaged.read_bytes()[:-100])
+        elif fault == "full":
+            stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        else:
+            stack.enter_context(monkeypatch.context()).setattr(RowChange, "remove", Mock(side_effect=KeyboardInterrupt))
+        expected = {"unreadable": CorruptDataError, "full": OSError, "interrupt": KeyboardInterrupt}[fault]
+        with pytest.raises(expected) as caught:
+            change(table)
+    named = {"unreadable": damaged.name, "full": str(table.location / "part-"), "interrupt": ""}[fault]
+    assert named in str(caught.value)
+    assert (table.snapshot().version, data_files_of(table)) == (6, files)
+
+
 @pytest.mark.parametrize("change", ["delete", "update", "merge", "merge of some matches"])
 def test_small_files_are_rewritten_together(tmp_path: Path, change: str) -> None:
     """Every second file has a row that changes, which statistics do not show; the other files stay."""
@@ -381,6 +415,30 @@ def test_files_that_are_large_only_in_memory_are_rewritten_one_by_one(
     assert rows_now["n"].to_pylist() == values * 16
     assert pc.all(pc.equal(rows_now[wide], text)).as_py()
     assert most < 3.5 * 2**20, "the limit and one file"
+
+
+def test_changes_of_many_files_equal_those_of_one(tmp_path: Path) -> None:
+    """The same rows and counts, whether threads rewrite twenty files at once or one thread rewrites one."""
+    content = [rows(*((n, n % 7, f"{n}") for n in range(first, first + 500))) for first in range(0, 10_000, 500)]
+    results = []
+    for name, parts in {"many": content, "one": [pa.concat_tables(content)]}.items():
+        table = create_filesystem_table(tmp_path / name, Environment(), SCHEMA, properties=FEED)
+        for part in parts:
+            table.append(part)
+        begin = table.snapshot().version + 1
+        merge = table.merge(rows(*((n, 1, "m") for n in range(0, 12_000, 9))), KEY)
+        done = [
+            table.update({"id": "id + 20000"}, "month = 3 AND id > 600"),
+            table.delete("month = 5 OR id < 700"),
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(),
+        ]
+        names = "numUpdatedRows", "numDeletedRows", "numTargetRowsInserted", "numTargetRowsUpdated"
+        counts = [{name: each.metrics.get(name) for name in names} for each in done]
+        order = [("id", "ascending"), ("_change_type", "ascending"), ("_commit_version", "ascending")]
+        changes = table.changes(begin).read_all().sort_by(order).select(["id", "month", "name", "_change_type"])
+        results.append((counts, table.snapshot().to_arrow().sort_by("id").to_pylist(), changes.to_pylist()))
+    assert results[0] == results[1]
+    assert results[0][0][0]["numUpdatedRows"] > 1000
 
 
 def test_an_append_only_table_keeps_its_rows(warehouse: Warehouse) -> None:
@@ -527,3 +585,44 @@ RACES: list[tuple[str, Callable[[Table], object], Callable[[Table], object], str
 ]
 """The loser, the winner, and the conflict at Serializable and at WriteSerializable. The table of the course has the
 other pairs: `test_conflicts`."""
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+@pytest.mark.parametrize("race", RACES, ids=[race[0] for race in RACES])
+def test_the_conflict_rules_decide_a_race(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, race: Any, level: str
+) -> None:
+    """The winner commits between the loser's last file and its proposal. The error names the winner's operation and the
+    rule.
+    """
+    table = warehouse.create_table(
+        "raced", SCHEMA, partition_columns=["month"], properties={"delta.isolationLevel": level, **FEED}
+    )
+    table.append(ROWS)
+    _, loser, winner, *rules = race
+    rule = rules[level == "WriteSerializable"]
+    commit, raced, files = Transaction.commit_if_needed, [], set[Path]()
+
+    def after_the_winner(transaction: Transaction) -> object:
+        if not raced:
+            raced.append(True)
+            written = data_files_of(table)
+            winner(warehouse.table("raced"))
+            files.update(data_files_of(table) - written)
+        return commit(transaction)
+
+    before = data_files_of(table)
+    monkeypatch.setattr(Transaction, "commit_if_needed", after_the_winner)
+    if rule is None:
+        loser(table)
+        assert table.snapshot().version == 3
+        assert "won" in {row[2] for row in contents(table)}
+        return
+    with pytest.raises(ConcurrentModificationError) as caught:
+        loser(table)
+    operation = info_of(table)["operation"]
+    assert (caught.value.facts["rule"], caught.value.facts["operation"]) == (rule, operation)
+    assert f"({operation})" in str(caught.value)
+    assert rule in str(caught.value)
+    assert table.snapshot().version == 2
+    assert data_files_of(table) == before | files, "the loser's files are deleted"

@@ -1,5 +1,6 @@
 """The owner of groups: all members of a transaction over several tables are ratified, or none is."""
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from refimpl.protocol.commits import (
 from refimpl.protocol.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.groups import MAX_MEMBERS, GroupRatified, GroupRefused, Member
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
+from spec_tests.support.builders import ON_REQUEST, START, OwnedTable, append, create, new_attempt, owned
 from spec_tests.support.faults import Faults, crashed, disk_is_full, opened
 
 NAMES = ("orders", "stock")
@@ -260,3 +261,31 @@ def test_reader_of_two_tables_never_sees_half(warehouse: refimpl.Warehouse, tabl
     owner.resolved = resolved  # type: ignore[method-assign]
     assert [table.commits.latest_ratified_version for table in owner.resolve_together(NAMES)] == [1, 1]
     assert groups.commits_groups(owner)
+
+
+def test_overlapping_groups_and_single_commits_all_end(warehouse: refimpl.Warehouse, tables: Tables) -> None:
+    """Two threads commit groups of the same tables in opposite orders, two commit single versions: no deadlock, and
+    every version belongs to one winner."""
+    tables.append(create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="third", policy=ON_REQUEST))
+    won = [0] * 4
+
+    def group(number: int, chosen: Tables) -> None:
+        while won[number] < 5:
+            work = [member(table, (table.latest or 0) + 1) for table in chosen]
+            won[number] += isinstance(warehouse.owner.commit_group(work), GroupRatified)
+
+    def single(number: int, table: OwnedTable) -> None:
+        while won[number] < 5:
+            won[number] += isinstance(table.commit((table.latest or 0) + 1), Ratified)
+
+    acts = (
+        lambda: group(0, tables), lambda: group(1, tables[::-1]), lambda: single(2, tables[0]),
+        lambda: single(3, tables[2]),
+    )  # fmt: skip
+    threads = [threading.Thread(target=act, daemon=True) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert won == [5] * 4
+    assert [table.latest for table in tables] == [15, 10, 15]

@@ -1,4 +1,5 @@
-"""Purge and the first start, interrupted at every effect, by the death of the process or by a failing disk.
+"""Operations interrupted at every effect, by the death of the process or by a failing disk: staging, undrop, purge,
+adoption, and the first start.
 
 `.ci/run` runs these tests. The simulator interrupts the owner's commits, creations and ownership changes.
 """
@@ -14,11 +15,23 @@ import pytest
 
 import refimpl
 from refimpl.care import dropping
+from refimpl.care.repair import repair
+from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import DirectProposal
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, append, create, dropped, new_attempt, owned
+from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
+from spec_tests.support.builders import (
+    START,
+    append,
+    create,
+    dropped,
+    filesystem_table,
+    new_attempt,
+    owned,
+    ownership_change,
+    replace_ledger,
+)
 from spec_tests.support.faults import (
     OPENING,
     Faults,
@@ -119,6 +132,47 @@ def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
     assert (caught.value.table_id, caught.value.version, caught.value.attempt) == (table.table_id, 1, proposal.attempt)
 
 
+def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> None:
+    """Whatever the crash left there, dropping the unfinished table frees the location. The folders around it may exist
+    and not be durable."""
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        return lambda failing: failing.owner.stage_table(
+            "orders", CATALOG_MANAGED, location=failing.directory / "a" / "place"
+        )
+
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        again = Faults()
+        with refimpl.open(folder, environment=again.environment()) as warehouse:
+            location = warehouse.directory / "a" / "place"
+            try:
+                left = warehouse.owner.resolve(location)
+            except TableNotFoundError:
+                assert ended.answer is None
+            else:
+                assert left.state is TableState.STAGING
+                warehouse.owner.drop_table(left.table_id)
+            assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
+            assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
+
+
+def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        dropped(warehouse)
+        return lambda failing: dropping.undrop_table(failing.owner, "orders")
+
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
+            back = bool(warehouse.owner.tables())
+            assert back or ended.answer is None, ended
+            table = owned(warehouse, "orders") if back else None
+            if table is None:
+                dropping.undrop_table(warehouse.owner, "orders")
+                table = owned(warehouse, "orders")
+            assert list(table.history()) == [0, 1, 2], ended
+            table.land()
+
+
 # Purge
 
 
@@ -148,6 +202,43 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
             locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
             assert locks == [f"publishing-{other.table_id}"], ended
             assert dropping.undrop_table(warehouse.owner, other.table_id).commits.latest_ratified_version == 1
+
+
+def adopting(warehouse: refimpl.Warehouse) -> Act:
+    """An engine has made this owner the owner of its table."""
+    log = filesystem_table(warehouse.directory / "orders", versions=2)
+    table = warehouse.owner.announce(log.location, "orders", COORDINATED_COMMITS, 1)
+    assert log.put_if_absent(log_path.commit(2), ownership_change(COORDINATED_COMMITS, START + 2))
+    return lambda failing: failing.owner.adopt(table.table_id)
+
+
+def repairing(warehouse: refimpl.Warehouse) -> Act:
+    """A ledger was restored that is older than a published version and a registered table."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    backup = warehouse.directory / "backup"
+    warehouse.owner.ledger.back_up(backup)
+    table.land()
+    table.backfill()
+    warehouse.close()
+    replace_ledger(warehouse.owner.ledger.path, backup)
+    return lambda failing: repair(failing.owner, adopt_published=True)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("prepare", [adopting, repairing])
+def test_interrupted_adoption_of_published_files_is_repeated(
+    tmp_path: Path, prepare: Callable[[refimpl.Warehouse], Act]
+) -> None:
+    runs = Runs(tmp_path, prepare)
+    for folder, ended in runs.interruptions():
+        with opened(folder) as warehouse:
+            runs.act(warehouse)
+            table = owned(warehouse, "orders")
+            assert list(table.history()) == [0, 1, 2], ended
+            assert table.latest == 2, ended
+            table.land()
+            table.backfill()
+            assert table.published() == [0, 1, 2, 3], ended
 
 
 # The first start

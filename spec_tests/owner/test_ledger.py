@@ -39,6 +39,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     protocol_of,
+    replace_ledger,
     sql,
 )
 from spec_tests.support.faults import (
@@ -516,6 +517,17 @@ def version_of(path: Path) -> tuple[int, str]:
     return sql(path, "PRAGMA user_version")[0][0], sql(path, "PRAGMA journal_mode")[0][0]
 
 
+def test_write_ahead_log_is_switched_on_under_the_lock(tmp_path: Path) -> None:
+    path = bare(tmp_path / "warehouse" / "_owner" / FILE_NAME)
+    assert version_of(path) == (SCHEMA_VERSION, "delete")
+    watch = Watch()
+    watch.opened(tmp_path / "warehouse").close()
+    assert watch.outside == []
+    assert "journal" in watch.inside
+    assert version_of(path) == (SCHEMA_VERSION, "wal")
+    assert watch.seen[watch.seen.index("journal") + 1] == "fsync _owner/"
+
+
 def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
     """Also while other processes commit."""
     faults = Faults()
@@ -575,6 +587,29 @@ def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
                 pytest.raises(OwnerUnavailableError, match="forked inside a transaction"),
             ):
                 other.submit(table.owner.get_commits, table.table_id).result()
+
+
+def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
+    newer = bare(tmp_path / "other")
+    sql(newer, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+        replace_ledger(warehouse.owner.ledger.path, newer)
+        with pytest.raises(InvalidRequestError) as refused:
+            table.owner.get_commits(table.table_id)
+        assert refused.value.found == SCHEMA_VERSION + 1
+
+
+def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
+    """The first connection finds a ledger without a write-ahead log. A later connection adds the log."""
+    with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+        warehouse.owner.ledger.back_up(tmp_path / "backup")
+        replace_ledger(warehouse.owner.ledger.path, tmp_path / "backup")
+        for version in (2, 4):
+            assert isinstance(other.submit(table.commit, version).result(), Ratified)
+            assert isinstance(table.commit(version + 1), Ratified)
+        other.submit(warehouse.close).result()
 
 
 def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:

@@ -85,6 +85,25 @@ def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
         owned(warehouse, "orders").land()
 
 
+def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
+    died = crashed(directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").backfill())
+    assert died is None
+    full = no_room()
+    troubled = refimpl.open(directory, environment=full.environment(), create=True)
+    with pytest.raises(OwnerUnavailableError):
+        owned(troubled, "orders").backfill()
+    full.abandon()
+    with opened(directory) as warehouse:
+        table = owned(warehouse, "orders")
+        assert warehouse.owner.resolve("orders").halted is None
+        table.backfill()
+        assert table.published() == [0, 1, 2]
+        table.land()
+
+
 # A take-over that was interrupted
 
 
@@ -125,6 +144,36 @@ def test_only_its_own_promise_is_forgotten(tmp_path: Path) -> None:
         warehouse.owner.forget(writer, table, msgspec.structs.replace(promise, attempt=new_attempt()))
         assert writer.promise(table.key) == promise
         assert promise.attempt == attempt
+
+
+@pytest.mark.parametrize("point", ["create temporary", "link 1.json", "fsync _delta_log/"])
+def test_promise_settled_by_another_process_is_kept_once(tmp_path: Path, point: str) -> None:
+    """After the lock's file is unlinked, another process gets its own lock, and takes the promise for that of a dead
+    process."""
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    mine = new_attempt()
+
+    class Unlinks(Faults):
+        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
+            if name == point and not self.seen.count("unlinked"):
+                self.seen.append("unlinked")
+                (directory / "_owner" / "lock").unlink()
+                with opened(directory) as other:
+                    assert isinstance(owned(other, "orders").commit(2), Ratified)
+            return super().effect(name, act, torn)
+
+    faults = Unlinks()
+    warehouse = refimpl.open(directory, environment=faults.environment(), create=True)
+    outcome = owned(warehouse, "orders").commit(1, CONTENT, attempt=mine)
+    assert isinstance(outcome, Ratified)
+    assert (outcome.commit.version, outcome.commit.attempt) == (1, mine)
+    assert "unlinked" in faults.seen
+    assert owned(warehouse, "orders").latest == 2
+    assert owned(warehouse, "orders").log.read(log_path.commit(1)) == CONTENT
+    assert verify(warehouse.owner) == []
+    warehouse.close()
 
 
 @pytest.mark.parametrize("take_over", [False, True], ids=["commit", "take-over"])

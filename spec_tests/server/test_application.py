@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 import refimpl
 from refimpl.cli.application import application
 from refimpl.protocol.errors import CorruptLogError, InvalidRequestError
-from refimpl.server.application import Limits
+from refimpl.server.application import SMALL_BODY_BYTES, Limits
 from refimpl.server.routes import ROUTES
 from refimpl.server.serving import LEAST_READ, JsonLines, affordable, http_protocol, open_listener
 from spec_tests.server.conftest import Serve
@@ -298,6 +298,49 @@ async def posted(application: Any, path: str, receive: Receive) -> tuple[int, An
     }  # fmt: skip
     await application(scope, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+@pytest.mark.parametrize(("wait", "status"), [(60.0, 408), (0.0, 400)], ids=["slow", "cut-short"])
+def test_incomplete_body_ends_the_request(serve: Serve, wait: float, status: int) -> None:
+    table = WireTable(serve(limits=Limits(body_seconds=0.05))).create()
+    pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> dict[str, Any]:
+        piece = next(pieces, None)
+        if piece is None:
+            await asyncio.sleep(wait)
+        return piece or {"type": "http.disconnect"}
+
+    answered, answer = asyncio.run(posted(table.http.app, table.url, receive))
+    assert (answered, answer["error"]["code"]) == (status, status)
+    table.land(1)
+
+
+def test_long_bodies_beyond_the_limit_get_503(serve: Serve) -> None:
+    """Long bodies count as long as they are in memory. Short bodies are accepted at the same time."""
+    table = WireTable(serve(limits=Limits(requests=1))).create()
+    long = b" " * (SMALL_BODY_BYTES + 1)
+
+    async def play() -> list[int]:
+        held, go_on = asyncio.Event(), asyncio.Event()
+
+        async def status(body: bytes, *, slow: bool = False) -> int:
+            async def receive() -> dict[str, Any]:
+                if held.is_set() and slow:
+                    await go_on.wait()
+                more = slow and not held.is_set()
+                held.set()
+                return {"type": "http.request", "body": body, "more_body": more}
+
+            return (await posted(table.http.app, table.url, receive))[0]
+
+        first = asyncio.create_task(status(long, slow=True))
+        await held.wait()
+        meanwhile = [await status(long), await status(b"")]
+        go_on.set()
+        return [*meanwhile, await first, await status(long)]
+
+    assert asyncio.run(play()) == [503, 400, 400, 400]
 
 
 # The description

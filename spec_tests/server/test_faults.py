@@ -190,6 +190,32 @@ def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked
         assert "replace staged" in faults.seen[before:]
 
 
+def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> None:
+    """Four clients on two servers race for ten versions. A loser loads the table, and tries the next version."""
+    servers = [serve(), serve()]
+    first = WireTable(servers[0]).create()
+    landed: list[tuple[int, str]] = []
+
+    def client(number: int) -> None:
+        mine = WireTable(servers[number % 2])
+        mine.table_id, mine.location = first.table_id, first.location
+        while (version := mine.state()[0] + 1) <= 10:
+            staged = mine.write_staged(version)
+            answer = mine.propose(staged)
+            if answer.status_code == 200:
+                landed.append((version, staged.name))
+            else:
+                assert refusal(answer) == VERSION_CONFLICT, answer.text
+
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(client, range(4)))
+    assert sorted(version for version, _ in landed) == list(range(1, 11))
+    listed = first.load()["commits"]
+    assert [(c["version"], c["file-name"]) for c in reversed(listed)] == sorted(landed)
+    assert servers[1].delete(first.url).status_code == 204
+    assert servers[0].get(first.url).status_code == 404
+
+
 # Several servers
 
 

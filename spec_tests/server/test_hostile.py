@@ -20,6 +20,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.protocol.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import ROUTES
 from refimpl.server.serving import Serving, configuration
@@ -91,6 +92,20 @@ def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
     with os.fdopen(os.open(first, os.O_RDWR), "r+b", buffering=0) as writer:
         writer.write(content)
         _is_bad(table.register())
+
+
+def test_pipe_in_place_of_a_version_does_not_block_the_owner(warehouse: refimpl.Warehouse) -> None:
+    """A publisher opens an existing file of that name."""
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64())])
+    spoilt, other = warehouse.create_table("spoilt", schema), warehouse.create_table("other", schema)
+    os.mkfifo(spoilt.location / "_delta_log" / f"{1:020d}.json")
+    with pytest.raises(DeltaError):
+        spoilt.append(pa.table({"id": [1]}))
+        warehouse.owner.backfill_to_version(spoilt.table_id or "")
+    other.append(pa.table({"id": [1]}))
+    assert other.snapshot().version == 1
 
 
 # Values that could break their readers
@@ -269,6 +284,42 @@ def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
         server.send_signal(signal.SIGTERM)
         assert server.wait(120) == 0, sys.platform
         assert answers_of(waiting) == b""
+
+
+@pytest.mark.longer
+@pytest.mark.processes
+def test_hostile_connections_do_not_block_other_clients(tmp_path: Path) -> None:
+    """More connections than the server keeps, and more slow bodies than it accepts requests. No time limit ends
+    them."""
+    with started("-c", PROGRAM, tmp_path / "warehouse", "60", "60") as (server, url), ExitStack() as stack:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        opened = partial(sent_to, address, stack)
+
+        def answered(sent: bytes) -> bytes:
+            """The answer to a request after which the client shuts down its side."""
+            connection = opened(sent)
+            connection.shutdown(socket.SHUT_WR)
+            return answers_of(connection)
+
+        with httpx2.Client(base_url=url, timeout=120) as client:
+            table = WireTable(client).create()
+            for number, sent in enumerate((POST + b"Content-Length: 99\r\n\r\n{", b"", b"GET /hea", HEALTH)):
+                for _ in range(8 if number == 0 else 30):
+                    opened(sent)
+                with httpx2.Client(base_url=url, timeout=120) as other:
+                    assert other.get("/health").status_code == 200
+                    table.http = other
+                    table.land(number + 1)
+
+            body = b'{"name": "more"}'
+            whole = POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            assert answered(HEALTH + b"\r\n").startswith(b"HTTP/1.1 200")
+            assert answered(whole).startswith(b"HTTP/1.1 200")
+            assert answered(whole + HEALTH + b"\r\n").count(b"HTTP/1.1 200") == 2
+            assert answered(whole[:-1]) == b""
+            assert answered(b"GET /hea") == b""
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(120) == 0
 
 
 def test_forwarded_headers_do_not_change_the_client_address(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match
+from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
 from refimpl.care import dropping
 from refimpl.catalog.messages import LoadedTable
 from refimpl.cli.options import WAREHOUSE_VARIABLE
@@ -35,7 +36,7 @@ from refimpl.protocol.commit_owner import (
     Maintenance,
     MaintenancePolicy,
 )
-from refimpl.protocol.commits import Conflict, Landed, NotLanded, StagedProposal
+from refimpl.protocol.commits import Conflict, Landed, NotLanded, Rejected, StagedProposal
 from refimpl.protocol.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
@@ -350,6 +351,46 @@ def test_replay_answered_as_a_conflict_is_recognized_in_the_log(
         committed = table.append(rows(1))
         assert (committed and committed.version, len(overtaken)) == (version, 1)
         assert ids_in(other.table("orders")) == [1, 2]
+
+
+@pytest.mark.longer
+def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Reach) -> None:
+    """A third of all requests or answers is lost, repeated, rejected or late. After an unknown outcome, the row may be
+    there or not."""
+    shares = {
+        Fault.DROP_REQUEST: 0.05, Fault.DROP_RESPONSE: 0.1, Fault.DUPLICATE: 0.05, Fault.BUSY: 0.05,
+        Fault.UNAVAILABLE: 0.05, Fault.UNAVAILABLE_LANDED: 0.05, Fault.DELAY: 0.02,
+    }  # fmt: skip
+    reach(catalog, **PLACE).create_table("orders", SCHEMA)
+    acknowledged: list[int] = []
+    unknown: list[int] = []
+
+    def write(table: Table, start: int) -> None:
+        for number in range(start, start + 8):
+            with suppress(OwnerUnavailableError):
+                try:
+                    table.append(rows(number))
+                except OutcomeUnknown:
+                    unknown.append(number)
+                else:
+                    acknowledged.append(number)
+
+    with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
+        tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
+        with ThreadPoolExecutor() as writers:
+            list(writers.map(write, tables, (0, 100, 200)))
+        assert proxy.counts().total() > 20
+    landed = ids_in(reach(catalog, **PLACE).table("orders"))
+    assert len(acknowledged) > 12
+    assert sorted(set(landed)) == landed
+    assert set(acknowledged) <= set(landed) <= {*acknowledged, *unknown}
+
+
+def table_through(warehouse: RemoteWarehouse) -> Table:
+    for _ in range(20):
+        with suppress(OwnerUnavailableError):
+            return warehouse.table("orders")
+    return warehouse.table("orders")
 
 
 def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:
@@ -787,6 +828,17 @@ def test_refused_replay_of_a_drop_is_resolved_or_unknown(
         assert local.tables() == ([] if landed or known else ["orders"])
 
 
+def test_undecided_attempt_is_not_sent_for_another_version(reach: Reach, listen: Listen) -> None:
+    remote, attempt = reach(listen()), str(uuid.uuid4())
+    table = remote.create_table("orders", SCHEMA)
+    name = table.log.stage("_staged_commits", 1, attempt, append(clock_ms() + 1))
+    with answering(remote.owner, "POST", [None] * 99, False), pytest.raises(OutcomeUnknown):
+        remote.owner.commit(table.table_id or "", 1, StagedProposal(attempt=attempt, file_name=name))
+    other = StagedProposal(attempt=attempt, file_name=log_path.staged_commit(2, attempt))
+    assert isinstance(remote.owner.commit(table.table_id or "", 2, other), Rejected)
+    assert table.snapshot().version == 0
+
+
 def test_a_version_that_was_published_and_cleaned_up_is_reported(listen: Listen, reach: Reach, directory: Path) -> None:
     """Another client published it, removed its staged file, and died before it reported that; a cleanup removed the
     published one."""
@@ -882,6 +934,12 @@ def test_answer_of_another_kind_of_server_is_explained(
             reach(server.url, token="dco_secret").table("orders")
         assert server.url in str(refused.value)
         assert "dco_secret" not in str(refused.value)
+
+
+def test_port_without_tls_is_explained(listen: Listen, reach: Reach) -> None:
+    url = listen().replace("http://", "https://")
+    with pytest.raises(InvalidRequestError, match="check that this port serves https"):
+        reach(url).table("orders")
 
 
 class NoTables(Handler):

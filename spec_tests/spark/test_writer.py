@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["directory", "listen"]
-Write = Callable[[DeltaConnection, "DataFrame"], Any]
 
 
 @pytest.fixture
@@ -130,6 +130,23 @@ def test_a_creation_that_fails_leaves_neither_name_nor_files(
         delta.write(rows).saveAsTable("t")
     assert delta.tables.required_warehouse().tables() == []
     assert delta.write(rows).saveAsTable("t") is not None
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "count"), [("error", 0, 12), ("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)]
+)
+def test_mode_applies_after_a_lost_creation(
+    mode: str, version: int, count: int, delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loser leaves no file outside the winner's table."""
+    _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
+    with pytest.raises(errors.NameTakenError) if mode == "error" else contextlib.nullcontext() as lost:
+        delta.write(rows).mode(mode).saveAsTable("t")
+    table = delta.tables.by_name("t")
+    assert lost is None or lost.value.winner.table_id == table.table_id
+    assert (table.snapshot().version, delta.read.table("t").count()) == (version, count)
+    stored = _data_files(delta.tables.required_warehouse().directory)
+    assert stored == {f"{table.location.name}/{name}" for name in _data_files(table.location)}
 
 
 # Modes
@@ -296,13 +313,24 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
 # Conflicts, as in DELTA.md#transactions
 
 
-def _replace(delta: DeltaConnection, rows: DataFrame, month: int) -> Any:
-    new = rows.where(f"month = {month}")
-    return delta.write(new).mode("overwrite").option("replaceWhere", f"month = {month}").saveAsTable("flights")
+@pytest.mark.parametrize(("condition", "winner"), [(None, "append"), (None, "overwrite"), ("month = 1", "overwrite")])
+def test_write_conflicts_with_changes_of_its_reads(
+    condition: str | None, winner: str, delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: Any
+) -> None:
+    """FB34: if two overwrites both land, all rows are doubled. The loser deletes its files."""
 
+    def write(mode: str) -> None:
+        writer = delta.write(rows.where(condition or "true")).mode(mode)
+        if condition:
+            writer = writer.option("replaceWhere", condition)
+        writer.saveAsTable(flights)
 
-def _append(delta: DeltaConnection, rows: DataFrame) -> Any:
-    return delta.write(rows).mode("append").saveAsTable("flights")
+    _meanwhile(monkeypatch, lambda: write(winner))
+    with pytest.raises((errors.ConcurrentAppendError, errors.ConcurrentDeleteReadError)):
+        write("overwrite")
+    snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
+    assert _data_files(snapshots[0].location) == {add.path for snapshot in snapshots for add in snapshot.files.values()}
+    assert delta.read.table(flights).count() == (24 if winner == "append" else 12)
 
 
 # Paths

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
+import filelock
 import pyarrow as pa
 import pytest
 
@@ -42,6 +43,29 @@ def test_removed_lock_file_is_created_again(tmp_path: Path) -> None:
         pytest.fail("two hold the lock")
     with other():
         pass
+
+
+def test_a_lock_leaves_no_descriptor_also_of_a_file_removed_while_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file loses its name between opening and locking. Then the lock is taken on the new file of this name."""
+    path = tmp_path / "lock"
+    taken: list[int] = []
+
+    def take(fd: int, *, blocking: bool) -> bool:
+        if not taken:
+            path.unlink()
+        taken.append(fd)
+        return real(fd, blocking=blocking)
+
+    real = filelock.lock_descriptor
+    monkeypatch.setattr(filelock, "lock_descriptor", take)
+    with host_lock(path)():
+        assert len(taken) == 2
+        assert os.path.samestat(os.fstat(taken[1]), path.stat())
+    assert taken[0] == taken[1], "the first descriptor is closed, so its number is free"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken[1])
 
 
 def test_unreadable_lock_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,33 @@ EFFECTS: dict[str, tuple[str, Callable[[LogStore], object]]] = {
 """The steps before a call, and the call."""
 
 
+@pytest.mark.parametrize(("prepare", "act"), EFFECTS.values(), ids=EFFECTS)
+def test_each_failed_effect_is_an_error(tmp_path: Path, prepare: str, act: Callable[[LogStore], object]) -> None:
+    """Except a failed removal of a file that this call did not complete."""
+
+    def prepared(number: int, faults: Faults) -> LogStore:
+        log = LogStore(tmp_path / str(number) / "table", Environment())
+        for step in prepare.split():
+            if step == "folders":
+                log.create_folders()
+            elif step == "put":
+                log.put_if_absent(COMMIT, b"x")
+            else:
+                log.stage(FOLDER, 7, ATTEMPT, b"x")
+        return LogStore(log.location, faults.environment())
+
+    good = Faults()
+    act(prepared(0, good))
+    assert good.seen
+    for number, effect in enumerate(good.seen, start=1):
+        log = prepared(number, Faults(fail_from=number, fail_count=1))
+        if effect in ("unlink temporary", "unlink staged"):
+            act(log)
+        else:
+            with pytest.raises(OSError, match="No space left"):
+                act(log)
+
+
 def test_unreadable_disk_is_an_error_and_no_empty_log(log: LogStore) -> None:
     log.put_if_absent(COMMIT, b"x")
     unreadable = broken(log, fail_from=1, fail_reads=True)
@@ -336,6 +363,26 @@ def content_of(disk: Disk, path: Path) -> bytes | None:
     return bytes(disk.file(path).content) if disk.find(path) is not None else None
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_power_cut_leaves_complete_files_or_none(name: str) -> None:
+    case, moments = CASES[name], list[Disk]()
+    at = host()
+    if case.folders:
+        at.log.create_folders(STAGING)
+    at.disk.sync_everything()
+    case.before(at)
+    if case.durable:
+        at.disk.sync_everything()
+    log = host(at.disk, lambda _: moments.append(at.disk.copy())).log
+    case.act(log)
+    assert {content_of(disk, at.folder / case.path) for disk in left(at.disk)} == {case.after}
+    if case.meanwhile is not None:
+        seen = {content_of(disk, at.folder / case.path) for moment in moments for disk in left(moment)}
+        assert seen == set(case.meanwhile)
+    assert len(moments) > 2
+    assert [entry for folder in ("", STAGING) for entry in names(at, folder) if entry.startswith(".tmp-")] == []
+
+
 def names(at: Host, folder: str) -> list[str]:
     return [entry.name for entry in at.files.list_directory(at.folder / folder)]
 
@@ -458,6 +505,25 @@ def test_existing_file_and_directory_are_synced(tmp_path: Path, synced: list[tup
     with pytest.raises(NotADirectoryError):
         PosixFiles().fsync_directory(tmp_path / "there")
     assert len(synced) == 2
+
+
+def _written(path: Path) -> None:
+    with PosixFiles().create(path) as file:
+        file.write(b"bytes")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [_written, lambda path: PosixFiles().fsync(path.parent), lambda path: PosixFiles().fsync_directory(path.parent)],
+    ids=["create", "fsync", "fsync_directory"],
+)
+def test_no_descriptor_stays_open(tmp_path: Path, use: Callable[[Path], None]) -> None:
+    before = os.dup(0)  # the lowest free number
+    os.close(before)
+    use(tmp_path / "new")
+    after = os.dup(0)
+    os.close(after)
+    assert after == before
 
 
 @pytest.mark.skipif(not HAS_DESCRIPTION_LOCKS, reason="this host has no locks of open file descriptions")

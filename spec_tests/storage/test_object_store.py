@@ -8,10 +8,12 @@ import signal
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest.mock import patch
 
@@ -40,7 +42,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.rows.data_files import DataFileWriter, read_file
 from refimpl.rows.partition_values import decode_path
 from refimpl.storage import object_store
-from refimpl.storage.environment import random_uuid
+from refimpl.storage.environment import Environment, HostLock, random_uuid
 from refimpl.storage.files import PosixFiles
 from refimpl.storage.log_store import LogStore
 from refimpl.storage.object_store import ObjectFiles, StoreError, check_store, record_stores
@@ -48,6 +50,7 @@ from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.rows.test_deletion_vectors import bitmap, stored
 from spec_tests.server.conftest import SCHEMA, ids_in, rows
 from spec_tests.support.faults import FailingFiles
+from spec_tests.support.lock_watch import watched_lock
 from spec_tests.support.sampling import sampled
 
 __all__ = ["cli"]
@@ -452,6 +455,32 @@ def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str)
 
 
 @pytest.mark.longer
+def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
+    table = orders(lake)
+    table.append(rows(1, 2))
+    for key in "abc":
+        obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
+    for number in range(2):
+        left = [number]
+
+        def delete(carry_out: Callable[[], Any], _key: str, left: list[int] = left) -> None:
+            carry_out()
+            if not left[0]:
+                raise exceptions.GenericError("the answer was lost")
+            left[0] -= 1
+
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
+            intercept(patched, "delete", delete)
+            vacuum(table, older_than=LATER, force=True, dry_run=False)
+    vacuum(table, older_than=LATER, force=True, dry_run=False)
+    assert {name for name in objects(store) if name.endswith(".parquet")} == {
+        f"orders/{path}" for path, _ in table.snapshot().files
+    }
+    assert ids_in(lake.table("orders")) == [1, 2]
+
+
+@pytest.mark.longer
 def test_delta_rs_reads_the_published_objects(lake: refimpl.Warehouse, store: str) -> None:
     table = orders(lake, feature=MANAGED_COMMIT, partition_columns=["day"])
     table.append(rows(1, 2))
@@ -531,6 +560,36 @@ def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name:
         refimpl.open(directory, stores={"new": store, "s3": f"{store}/elsewhere"})
     assert sorted(directory.rglob("*.store")) == before, "no store may be recorded if one is refused"
     refimpl.open(directory, stores={"s3": store}).close()
+
+
+def test_second_of_two_concurrent_additions_of_a_store_is_refused(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second addition begins while the first one writes, and waits for the owner's lock."""
+    write, begun, waits = object_store._write_durably, list[Future[None]](), Event()
+
+    def hold(path: Path, real: HostLock) -> Iterator[None]:
+        waits.set()
+        with real():
+            yield
+
+    def add_another() -> None:
+        environment = Environment(host_lock=watched_lock(hold))
+        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/b"}, environment=environment)
+
+    def write_late(path: Path, text: str) -> None:
+        if not begun:
+            begun.append(threads.submit(add_another))
+            assert waits.wait(120)
+        write(path, text)
+
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(object_store, "_write_durably", write_late)
+        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/a"}).close()
+    with pytest.raises(InvalidRequestError, match="exists; choose another name"):
+        begun[0].result()
+    for folder in (tmp_path / "lake", tmp_path / "lake" / "_owner"):
+        assert (folder / "s3.store").read_text() == f"{store}/a\n"
 
 
 def test_unreachable_store_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
