@@ -84,6 +84,7 @@ def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, prog
     try:
         for cut in run.cuts:
             exploration.cut(cut, budget.states)
+            exploration.death(cut, f"the process died {cut}")
         for cut in run.cuts if budget.deaths else ():
             exploration.interrupted(cut, f"the process died {cut}")
         losses = run.losses if budget.lost_answers and operation.setup is not None else {}

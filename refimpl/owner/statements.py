@@ -89,7 +89,7 @@ SCHEMA: Final = """
         promised_at INTEGER NOT NULL
     );
 """
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 
 _TABLE = """

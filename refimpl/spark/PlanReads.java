@@ -139,7 +139,7 @@ public final class PlanReads extends Rule {
         private static LogicalPlan ofParquet(DataSourceV2ScanRelation scan)
                 throws ReflectiveOperationException {
             Object request = listed(scan)[1];
-            if (request == null) return null;
+            if (request == null || SQLConf.get().caseSensitiveAnalysis()) return null; // files may differ in case
             LogicalPlan read;
             try {
                 List given = (List) new ObjectMapper().readValue((String) request, List.class);

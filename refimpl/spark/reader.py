@@ -45,7 +45,7 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8]
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 _READER_OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false",
-    "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "parquet.page.verify-checksum.enabled": "true",
 }  # fmt: skip
 """They override the session's settings. Ancient dates are read unchanged (not rebased from the Julian calendar), as in
 every Delta client. A file that cannot be read is an error: an UPDATE would otherwise lose its rows."""
@@ -219,10 +219,18 @@ def _split(snapshot: Snapshot, files: Sequence[Add]) -> tuple[list[Add], list[Ad
 def parquet_request(snapshot: Snapshot, files: Sequence[Add]) -> str | None:
     """The schema, options and paths, as JSON, with which Spark's own reader returns the rows of all these files under
     the names of the table's columns; None if it cannot, and for an empty list. `PlanReads.java` reads it."""
-    if not files or snapshot.schema.is_mapped or _split(snapshot, files)[1]:
+    if not files or snapshot.schema.is_mapped or _split(snapshot, files)[1] or not _have_stated_sizes(snapshot, files):
         return None
     schema = spark_schema(snapshot.schema).json()
     return json.dumps([schema, _reader_options(snapshot), _paths(snapshot, files)])
+
+
+def _have_stated_sizes(snapshot: Snapshot, files: Sequence[Add]) -> bool:
+    """If not, a file is missing or was replaced: Arrow compares more, and its error names the file."""
+    try:
+        return all(Path(snapshot.layout.path_of(add.path)).stat().st_size == add.size for add in files)
+    except OSError:
+        return False
 
 
 def _reader_options(snapshot: Snapshot) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
@@ -122,25 +123,40 @@ def test_batch_reads(spark: SparkSession, delta: DeltaConnection, warehouse: War
 
 
 @pytest.mark.parametrize(
-    ("properties", "reader"), [({}, "FileScan parquet"), ({"delta.columnMapping.mode": "name"}, "BatchScan")]
+    ("properties", "case_sensitive", "reader"),
+    [
+        ({}, False, "FileScan parquet"),
+        ({}, True, "BatchScan"),
+        ({"delta.columnMapping.mode": "name"}, False, "BatchScan"),
+    ],
 )
 def test_sparks_own_reader_reads_the_columns_of_plain_files(
-    delta: DeltaConnection, warehouse: Warehouse, properties: dict[str, str], reader: str
+    delta: DeltaConnection, warehouse: Warehouse, properties: dict[str, str], case_sensitive: bool, reader: str
 ) -> None:
+    """In a case-sensitive session it would find no column that a file spells in another case."""
     warehouse.create_table("source", SCHEMA, partition_columns=["month"], properties=properties)
     appended(warehouse, "source", 0, 1, 2)
     frame = delta.spark.read.format(FORMAT).load("source")
     query = frame.where("id > 0").join(frame.selectExpr("id + 1 as id", "month as before"), "id").select("id", "before")
-    assert sorted(tuple(row) for row in query.collect()) == [(1, 1), (2, 1)]
-    plan = query._jdf.queryExecution().sparkPlan().toString()
+    delta.spark.conf.set("spark.sql.caseSensitive", case_sensitive)
+    try:
+        assert sorted(tuple(row) for row in query.collect()) == [(1, 1), (2, 1)]
+        plan = query._jdf.queryExecution().sparkPlan().toString()
+    finally:
+        delta.spark.conf.unset("spark.sql.caseSensitive")
     assert plan.count(reader) == 2, plan
 
 
-def test_missing_file_is_named(spark: SparkSession, warehouse: Warehouse, source: str) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_missing_or_replaced_file_is_named(
+    spark: SparkSession, warehouse: Warehouse, source: str, replaced: bool
+) -> None:
     from pyspark.errors import PythonException
 
     (file,) = warehouse.table(source).location.glob("month=1/*.parquet")
     file.unlink()
+    if replaced:
+        parquet.write_table(pa.table({"id": [0]}), file)
     with pytest.raises(PythonException, match=file.name):
         spark.read.format(FORMAT).load(source).collect()
 

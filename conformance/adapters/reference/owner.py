@@ -461,16 +461,22 @@ def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable
 
 
 def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:
-    """The table with its latest protocol and metadata, read in one transaction.
+    """The table with its latest protocol and metadata, read in one transaction; without them, if the owner has not
+    recorded yet what it sees.
 
     catalog-managed, "Catalog Responsibilities", encourages owners to return both; the ledger has them.
     """
     owner = warehouse.owner
-    described: list[tuple[Protocol, Metadata] | None] = []
+    described: list[tuple[int | None, tuple[Protocol, Metadata] | None]] = []
 
     def find(view: View) -> TableRecord:
         record = owner.required(view, table_id)
-        described.append(view.protocol_and_metadata(record.key))
+        described.append((record.latest, view.protocol_and_metadata(record.key)))
         return record
 
-    return owner.look_up_table(find), described[-1]
+    for _ in range(2):  # the first answer may record a version that a writer of direct commits made visible
+        table = owner.look_up_table(find)
+        latest, current = described[-1]
+        if latest == table.commits.latest_ratified_version:
+            return table, current
+    return table, None
