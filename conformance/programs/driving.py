@@ -386,6 +386,7 @@ class Drive:
         if table.surely < 0:  # neither creator
             return
         self.tables[slot] = table
+        table.halted |= taken  # an owner may keep the folder
         if table.can_be_taken_over:
             handle.path, handle.before, handle.versions = place, 1, 1
             self.s.tables.append(handle)
@@ -937,8 +938,10 @@ class Drive:
         proposal = self._only(table, min(missing, default=-1))
         if proposal is None:
             return
-        version, table.halted = min(missing), True
         files = self.s.observe(table.handle)
+        if any(".checkpoint." in file.name for file in files):  # of another writer: it may prove that all was published
+            return
+        version, table.halted = min(missing), True
         names = [file.name for file in files if file.name.startswith(STAGING[self.s.feature])
                  and file.content == missing[version]]  # fmt: skip
         for name in names:
@@ -1082,7 +1085,7 @@ class Drive:
         path = quote(path) if step.encoded and table.owned else path
         below = path.removeprefix((self.s.identity.storage or "").rstrip("/"))
         plain = not step.slash and table.base == 0 and not step.ahead and set(below) <= IN_EVERY_PATH
-        plain = plain and table.is_surely(State.PLAIN, State.RELEASED)
+        plain = plain and table.is_surely(State.PLAIN, State.RELEASED) and not table.halted
         for _ in range(TRIES if plain and step.fate is Fate.ANSWERED else 1):
             request = self._taking_over(table, path, step.ahead)
             exchange = self._send(table, client_of(step.client), request, step.fate)
