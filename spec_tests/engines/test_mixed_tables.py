@@ -121,5 +121,5 @@ def test_a_query_that_delta_spark_reads_does_not_overwrite_its_table(engine: Eng
     ours = connect(engine.spark, engine.warehouse)
     with pytest.raises(InvalidRequestError, match="Delta Spark reads"):
         ours.write(frame).mode("overwrite").save(str(location))
-    ours.write(frame).mode("overwrite").save(str(engine.location("other")))
+    ours.write(frame).mode("overwrite").saveAsTable("other")
     assert (rows_of(table), table.snapshot().version) == ([(1,), (2,)], 1)

@@ -457,7 +457,7 @@ def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> Non
     batch(warehouse, (3, 1), path="new", partitionBy="MONTH")
     assert warehouse.table("new").snapshot().partition_columns == ("month",)
     assert warehouse.table("new").snapshot().to_arrow()["ID"].to_pylist() == [3]
-    with pytest.raises(errors.TableNotFoundError, match="create it first, with saveAsTable"):
+    with pytest.raises(errors.TableNotFoundError, match="a write by path needs an existing table"):
         batch(warehouse, (4, 1), path=f"file:{tmp_path / 'by-path'}")
     assert not (tmp_path / "by-path").exists()
 

@@ -338,7 +338,7 @@ def test_write_conflicts_with_changes_of_its_reads(
 
 def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     delta, path = connect(spark), tmp_path / "plain"
-    with pytest.raises(errors.TableNotFoundError, match="create it first"):
+    with pytest.raises(errors.TableNotFoundError, match="needs an existing table"):
         delta.write(rows).save(path)
     assert not path.exists()
     create_filesystem_table(path, Environment(), frames.table_schema(rows), partition_columns=["month"])
