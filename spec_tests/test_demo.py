@@ -56,6 +56,7 @@ def _run(*words: object) -> Any:
     return CliRunner().invoke(application, ["demo", "--no-conformance", *map(str, words)], prog_name="commit-owner")
 
 
+@pytest.mark.longer  # `.ci/run` runs the demo itself
 @pytest.mark.engines
 @pytest.mark.spark
 @pytest.mark.xdist_group("demo")
