@@ -1,1 +1,1 @@
-"""What an operator does with an owner: verify, repair, undrop, purge. The owner works without it."""
+"""What an operator does with an owner: verify, repair, undrop. The owner works without it."""

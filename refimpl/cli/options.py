@@ -77,9 +77,7 @@ PARAMETERS: Final[dict[str, Any]] = {
     "removals": _option("--remove-property", "KEY", "table property to remove (repeatable)"),
     "types": _option("--type", "COLUMN=TYPE", "column and its new, wider Spark SQL type (repeatable)"),
     "alter by_path": _flag("--by-path", "TABLE is the path of a filesystem table, which has no owner"),
-    "purge": _flag("--purge", "delete its files too, at once (not with a server)"),
     "yes": _flag("--yes -y", "skip the confirmation"),
-    "purge older_than": _option("--older-than", "AGE", "minimum time since it was dropped, for example 30d"),
     "path": _argument("PATH", "path of a filesystem table inside the warehouse or a root"),
     "take-over name": _argument("NAME", "new name of the table"),
     "ingest table": _argument("TABLE", "name of the table"),
@@ -146,7 +144,7 @@ PARAMETERS: Final[dict[str, Any]] = {
     "name": _argument("NAME", "name of the token: letters, digits, - and _"),
     "scope": _option("--scope", "SCOPE", "read, or write (includes read)"),
     "expires_in": _option("--expires-in", "TIME", "lifetime, for example 30d (default: no limit)"),
-    **{f"{command} table": _argument("TABLE", "name or id of a dropped table") for command in ("undrop", "purge")},
+    "undrop table": _argument("TABLE", "name or id of a dropped table"),
     "partitions": _option("--where", "SQL", "condition on partition columns (default: all partitions)"),
 }
 """The arguments and options of all commands, by the name of the parameter. `show table`: of the command `show` only;

@@ -1,6 +1,5 @@
-"""Commands about tables: `init`, `create`, `show`, `alter`, `drop`, `undrop`, `purge`, `take-over`, `hand-back`."""
+"""Commands about tables: `init`, `create`, `show`, `alter`, `drop`, `undrop`, `take-over`, `hand-back`."""
 
-import dataclasses
 import logging
 import sys
 from pathlib import Path
@@ -314,31 +313,20 @@ def _type(text: str) -> str:
     return str(columns[0].type)
 
 
-@command(_PANEL, "drop sales --yes", "drop sales --purge", server=True)
-def drop(warehouse: "AnyWarehouse", table: str, purge: bool = False, yes: bool = False) -> Result:
+@command(_PANEL, "drop sales --yes", server=True)
+def drop(warehouse: "AnyWarehouse", table: str, yes: bool = False) -> Result:
     """Remove a table from the warehouse, and keep its files.
 
-    The name becomes free. The table's files and its history stay in place until purge deletes them; before that,
-    undrop restores the table.
+    The name becomes free. The table's files and its history stay in place. While they do, undrop restores
+    the table.
     """
-    from refimpl.care import dropping
-    from refimpl.warehouse import Warehouse
-
-    if purge and not isinstance(warehouse, Warehouse):
-        raise InvalidRequestError("--purge needs a warehouse's folder; run it on the server's host with -w FOLDER")
     resolved = warehouse.owner.resolve(table)
     if not yes:
-        _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
+        _ask(f"drop {resolved.name}", resolved.location)
     warehouse.owner.drop_table(resolved.table_id)
-    if purge and isinstance(warehouse, Warehouse):
-        with options.after_landing(
-            f"{resolved.name} was dropped: its files can be deleted with purge {resolved.table_id}"
-        ):
-            dropping.purge_table(warehouse.owner, resolved.table_id, older_than=0)
-    files = "were deleted from" if purge else "stay at"
     return Result(
-        {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location), "purged": purge},
-        f"dropped {resolved.name or resolved.table_id}; its files {files} {resolved.location}",
+        {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location)},
+        f"dropped {resolved.name or resolved.table_id}; its files stay at {resolved.location}",
     )
 
 
@@ -355,27 +343,6 @@ def undrop(warehouse: "Warehouse", table: str) -> Result:
     return Result(
         {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
         f"restored {restored.name}, at version {restored.commits.latest_ratified_version}",
-    )
-
-
-@command(_PANEL, "purge sales --older-than 30d")
-def purge(warehouse: "Warehouse", table: str, older_than: str = "7d", yes: bool = False) -> Result:
-    """Delete the files of a dropped table.
-
-    The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
-    """
-    from refimpl.care import dropping
-
-    age = options.duration_ms(older_than)
-    if not yes:
-        dropped = dropping.purgeable(warehouse.owner, table, older_than=age)
-        _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
-        table = dropped.table_id  # the name may mean another dropped table by now
-    done = dropping.purge_table(warehouse.owner, table, older_than=age)
-    left = "; its folder stays, because another table is in it" if done.left else ""
-    return Result(
-        dataclasses.asdict(done) | {"location": str(done.location)},
-        f"deleted {output.counted(done.files, 'file')} of {done.name or done.table_id} at {done.location}{left}",
     )
 
 

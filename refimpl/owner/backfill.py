@@ -110,7 +110,7 @@ def _next(tables: Tables, table_id: str, version: Version | None) -> tuple[Table
     with tables.ledger.read() as view:
         table = tables.required(view, table_id)
         if table.state is TableState.DROPPED:
-            if table.purged_at is not None or table.latest is None:
+            if table.latest is None:
                 with contextlib.suppress(OSError):
                     tables.end_publishing(table_id)
             raise InvalidRequestError(f"{table.label} was dropped; a dropped table is not published")

@@ -338,7 +338,7 @@ class Lifecycle(Tables):
                     if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
                         raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
                     writer.set(table, state=TableState.DROPPED, dropped_at=self.now)
-                if table.latest is None:  # it was never registered: no purge will remove the lock's file
+                if table.latest is None:  # it was never registered, so it cannot be undropped
                     with suppress(OSError):  # the drop is durable
                         self.end_publishing(table_id)
 

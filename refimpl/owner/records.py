@@ -31,8 +31,6 @@ class TableRecord(TableSummary, frozen=True, kw_only=True):
     created_at: int
     dropped_at: int | None = None
     """ms since the epoch."""
-    purged_at: int | None = None
-    """When the deletion of its files began: since then it cannot be undropped."""
     promised: bool = False
     """Whether a promise is open: see `tables`."""
 

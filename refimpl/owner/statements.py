@@ -47,8 +47,7 @@ SCHEMA: Final = """
         halted TEXT,                     -- why commits are rejected
         created_at INTEGER NOT NULL,
         catalog_properties TEXT,         -- those that are not in the log: a JSON map of strings
-        dropped_at INTEGER,
-        purged_at INTEGER                -- when the deletion of its files began
+        dropped_at INTEGER
     );
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
@@ -89,7 +88,7 @@ SCHEMA: Final = """
         promised_at INTEGER NOT NULL
     );
 """
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 
 _TABLE = """
@@ -97,7 +96,7 @@ _TABLE = """
            (SELECT max(version) FROM commits WHERE table_key = key), backfilled,
            (SELECT in_commit_timestamp FROM commits WHERE table_key = key ORDER BY version DESC LIMIT 1),
            policy, halted, created_at, EXISTS (SELECT 1 FROM promises WHERE table_key = key),
-           dropped_at, purged_at
+           dropped_at
     FROM tables
 """
 _LIVE = "state IN ('taking-over', 'active')"
@@ -237,7 +236,6 @@ class View:
             created_at=row[12],
             promised=bool(row[13]),
             dropped_at=row[14],
-            purged_at=row[15],
         )
 
     def stored_location(self, location: Path) -> str:

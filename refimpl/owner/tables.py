@@ -85,10 +85,10 @@ class Tables:
         return self.ledger.path.parent / f"publishing-{table_id}"
 
     def end_publishing(self, table_id: str) -> None:
-        """Remove the lock file of a table whose purge is recorded, or that was dropped without a version. The caller
-        holds the publishing lock and does nothing else under it afterwards: another process may create a new file of
-        this name at once. A process that waits for the old file creates a new one, sees that the table is gone, and
-        calls this. STORAGE.md#lock-file.
+        """Remove the lock file of a table that was dropped without a version. The caller holds the publishing lock and
+        does nothing else under it afterwards: another process may create a new file of this name at once. A process
+        that waits for the old file creates a new one, sees that the table is gone, and calls this.
+        STORAGE.md#lock-file.
         """
         with suppress(FileNotFoundError):
             self.environment.files.unlink(self.publishing_path(table_id))

@@ -539,7 +539,7 @@ class RemoteOwner:
         table was dropped in between. `commit-owner serve` publishes all commits of a table before it drops it.
 
         Raises `OutcomeUnknown` if the log does not show it. The log only shows that the commit did not land if the
-        staged file is still beside it: otherwise the table was purged, and perhaps another one created at its location.
+        staged file is still beside it: otherwise the files were deleted, and perhaps others written in their place.
         """
         log = self._log(table)
         try:

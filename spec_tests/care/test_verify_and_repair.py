@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.care import dropping
 from refimpl.care import repair as repair_module
 from refimpl.care.repair import repair
 from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
@@ -347,7 +346,7 @@ def test_another_table_at_the_location_after_a_restore_is_named(setting: Setting
 
     def replace_the_table() -> None:
         setting.owner.drop_table(setting.table.table_id)
-        dropping.purge_table(setting.owner, setting.table.table_id, older_than=0)
+        shutil.rmtree(setting.table.location)
         schema = pa.schema([("id", pa.int64())])
         new = setting.warehouse.create_table("new", schema, location=setting.table.location)
         for _ in range(commits):

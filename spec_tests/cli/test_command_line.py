@@ -385,7 +385,7 @@ COMMANDS = sorted(
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "resolve", "policy"),
-    *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge", "alter"),
+    *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "alter"),
     *("rows", "sql"),
 }
 SERVES = {"serve"}

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import refimpl
-from refimpl.care import dropping
 from refimpl.cli.application import application
 from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
@@ -139,41 +138,12 @@ def test_drop_follows_the_answer(
     assert warehouse.tables() == left
 
 
-def test_dropped_table_can_be_undropped_or_purged(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    location = warehouse.table(sales).location
+def test_dropped_table_can_be_undropped(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     cli("drop", sales, "--yes")
     assert f"restored {sales}, at version" in cli("undrop", sales).out
     assert warehouse.tables() == [sales]
-    cli("drop", sales, "--yes")
-    assert cli("purge", sales, "--yes").refuses("expected at least 7 days; wait, or pass a smaller --older-than")
-    assert "expected at least 24 h" in cli("purge", sales, "--older-than", "1d", "--yes").err
-    assert "--yes" in cli("purge", sales, "--older-than", "0s").err
-    assert location.is_dir()
-    assert not cli("purge", sales, "--older-than", "0s", "--yes", "--json").json["left"]
-    assert not location.exists()
+    assert "--yes" in cli("drop", sales).err
     assert cli("undrop", sales).code == ExitCode.USAGE
-
-
-def test_purge_deletes_the_table_that_it_asked_about(
-    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the command asks, another process purges the table, and drops a new table of the same name."""
-    location = warehouse.table(sales).location
-    cli("drop", sales, "--yes")
-
-    def confirm(question: str, **_: Any) -> bool:
-        assert str(location) in question
-        dropping.purge_table(warehouse.owner, sales, older_than=0)
-        second = warehouse.create_table(sales, columns_of_sql("id INT"))
-        cli("drop", sales, "--yes")
-        kept.append(second.location)
-        return True
-
-    kept: list[Path] = []
-    monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr("typer.confirm", confirm)
-    cli("purge", sales, "--older-than", "0s")
-    assert (kept[0] / "_delta_log").is_dir()
 
 
 # The warehouse of a command: the option, otherwise the variable, otherwise the current directory
@@ -222,7 +192,7 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert "version 4" in cli("hand-back", "orders").out
 
 
-@pytest.mark.parametrize("command", ["create", "take-over", "hand-back", "drop"])
+@pytest.mark.parametrize("command", ["create", "take-over", "hand-back"])
 def test_a_change_that_landed_is_not_reported_as_failed(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -232,9 +202,6 @@ def test_a_change_that_landed_is_not_reported_as_failed(
     if command == "create":
         words = ["other", "-c", "id INT"]
         monkeypatch.setattr(LocalOwner, "resolve", busy)
-    elif command == "drop":
-        words += ["--purge", "--yes"]
-        monkeypatch.setattr(dropping, "purge_table", busy)
     else:
         done = ownership.hand_back
         if command == "take-over":

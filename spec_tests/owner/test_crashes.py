@@ -1,4 +1,4 @@
-"""Operations interrupted at every effect, by the death of the process or by a failing disk: staging, undrop, purge,
+"""Operations interrupted at every effect, by the death of the process or by a failing disk: staging, undrop,
 adoption, and the first start.
 
 `.ci/run` runs these tests. The simulator interrupts the owner's commits, creations and ownership changes.
@@ -171,37 +171,6 @@ def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
                 table = owned(warehouse, "orders")
             assert list(table.history()) == [0, 1, 2], ended
             table.land()
-
-
-# Purge
-
-
-def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
-    """After every interruption, either the table is untouched and can come back, or the next call purges it."""
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
-        warehouse.owner.drop_table(other.table_id)
-        table = dropped(warehouse)
-        return lambda failing: dropping.purge_table(failing.owner, table.table_id, older_than=0)
-
-    for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
-            with warehouse.owner.ledger.read() as view:
-                other, table = sorted(view.tables(state=TableState.DROPPED), key=lambda table: table.dropped_at or 0)
-            try:
-                dropping.undrop_table(warehouse.owner, table.table_id)
-            except TableNotFoundError:
-                assert table.purged_at is not None, ended
-            else:
-                assert (table.location / "month=1" / "a.parquet").exists(), ended
-                assert list(owned(warehouse, "orders").history()) == [0, 1, 2], ended
-                warehouse.owner.drop_table(table.table_id)
-            dropping.purge_table(warehouse.owner, table.table_id, older_than=0)
-            assert not table.location.exists(), ended
-            locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
-            assert locks == [f"publishing-{other.table_id}"], ended
-            assert dropping.undrop_table(warehouse.owner, other.table_id).commits.latest_ratified_version == 1
 
 
 def adopting(warehouse: refimpl.Warehouse) -> Act:

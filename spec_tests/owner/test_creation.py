@@ -180,7 +180,7 @@ def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) 
             stage_at(warehouse, chosen, "inner")
 
 
-def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None:
+def test_a_deleted_table_frees_its_location(warehouse: refimpl.Warehouse) -> None:
     """catalog-managed, "Creating and Dropping": a hard delete may follow the soft one."""
     chosen = warehouse.directory / "place"
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)

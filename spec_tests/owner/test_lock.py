@@ -79,11 +79,9 @@ def test_commits_and_lost_races_and_backfills(table: OwnedTable, watch: Watch) -
     assert "link" in watch.inside
 
 
-def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) -> None:
+def test_an_undrop(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     table.owner.drop_table(table.table_id)
     assert dropping.undrop_table(watched.owner, "orders").table_id == table.table_id
-    table.owner.drop_table(table.table_id)
-    assert not dropping.purge_table(watched.owner, "orders", older_than=0).left
 
 
 def test_a_rename(table: OwnedTable, watched: refimpl.Warehouse, watch: Watch) -> None:

@@ -5,6 +5,7 @@ UNITY_CATALOG.md#status-is-a-promise"""
 import dataclasses
 import itertools
 import re
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ import pytest
 
 import refimpl
 from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
-from refimpl.care import dropping
 from refimpl.catalog.messages import LoadedTable
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
@@ -658,7 +658,7 @@ class Twice(Connection):
         (False, "published", OutcomeUnknown),
         (True, "published", None),
         (True, "cleaned up", OutcomeUnknown),
-        (True, "purged", OutcomeUnknown),
+        (True, "deleted", OutcomeUnknown),
         (True, "recreated", OutcomeUnknown),
     ],
 )
@@ -674,8 +674,8 @@ def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
             if after == "cleaned up":
                 table.log.put_if_absent(log_path.commit(2), b"")
                 table.log.delete(log_path.commit(1))
-            elif after in ("purged", "recreated"):
-                dropping.purge_table(local.owner, table_id, older_than=0)
+            elif after in ("deleted", "recreated"):
+                shutil.rmtree(table.location)
             if after == "recreated":
                 local.create_table("orders", SCHEMA, location=table.location).append(rows(2))
 
@@ -686,7 +686,7 @@ def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
             table.append(rows(1))
         owner.close()
         assert twice.between is None
-        assert len(list(table.location.rglob("*.parquet"))) == (0 if after == "purged" else 1)
+        assert len(list(table.location.rglob("*.parquet"))) == (0 if after == "deleted" else 1)
 
 
 @pytest.mark.parametrize("feature", [CATALOG_MANAGED, MANAGED_COMMIT], ids=lambda feature: feature.name)
