@@ -4,7 +4,7 @@ The invariants of a table: the recorded versions are contiguous up to the latest
 timestamps increase; every version is either stored (inline bytes, or its staged file, unaltered) or
 published with the ratified bytes; published files have no gap and none is above the latest; no
 promise is open. Published versions from before this owner's time are allowed, and metadata cleanup
-may have removed the oldest ones. Checkpoints and compactions are the client's: `Warehouse.verify` reads them, too.
+may have removed the oldest ones. Checkpoints are the client's: `Warehouse.verify` reads them, too.
 """
 
 import contextlib

@@ -116,7 +116,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "to": _option("--to", "N", "last version to publish (default: the latest)"),
     "by_client": _flag("--by-client", "publish from this process, then report it to the owner (catalogManaged only)"),
     "checkpoint version": _option("--version -v", "N", "version to write it for (default: the latest)"),
-    "compact": _option("--compact", "FIRST:LAST", "write a log compaction of these versions instead"),
     "checksum": _flag("--checksum", "write a version checksum instead"),
     "cleanup older_than": _option(
         "--older-than", "AGE", "minimum age, for example 30d (default: the table's log retention)"

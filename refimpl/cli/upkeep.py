@@ -11,11 +11,9 @@ import msgspec
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
 from refimpl.cli.output import ExitCode, Facts, Result, Table
-from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from refimpl.care.verify import Finding
-    from refimpl.client import table as delta_table
     from refimpl.client.data_maintenance import Optimized
     from refimpl.protocol.commit_owner import MaintenancePolicy
     from refimpl.warehouse import AnyWarehouse, Warehouse
@@ -37,42 +35,21 @@ def backfill(warehouse: "AnyWarehouse", table: str, to: int | None = None, by_cl
     return Result(done, f"published {published}; the log is complete through version {done.through}")
 
 
-@command(_PANEL, "checkpoint sales", "checkpoint sales --compact 10:19", server=True)
-def checkpoint(
-    warehouse: "AnyWarehouse",
-    table: str,
-    version: int | None = None,
-    compact: str | None = None,
-    checksum: bool = False,
-) -> Result:
-    """Write a checkpoint, a log compaction or a checksum.
+@command(_PANEL, "checkpoint sales", "checkpoint sales --version 10", server=True)
+def checkpoint(warehouse: "AnyWarehouse", table: str, version: int | None = None, checksum: bool = False) -> Result:
+    """Write a checkpoint or a checksum.
 
-    Checkpoints and compactions need published versions. A checksum is possible for any version.
+    A checkpoint needs a published version. A checksum is possible for any version.
     """
-    if compact is not None and (checksum or version is not None):
-        raise InvalidRequestError("--compact cannot be combined with --version or --checksum")
+    from refimpl.client.maintenance import write_checkpoint, write_checksum
+
     handle = warehouse.table(table)
-    written = _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
+    written: dict[str, Any] = (
+        {"kind": "checksum", "name": write_checksum(handle, version)}
+        if checksum
+        else {"kind": "checkpoint"} | dataclasses.asdict(write_checkpoint(handle, version))
+    )
     return Result(written, f"wrote {written['name']}")
-
-
-def _of_version(table: "delta_table.Table", version: int | None, *, checksum: bool) -> dict[str, Any]:
-    if checksum:
-        from refimpl.client.maintenance import write_checksum
-
-        return {"kind": "checksum", "name": write_checksum(table, version)}
-    from refimpl.client.maintenance import write_checkpoint
-
-    return {"kind": "checkpoint"} | dataclasses.asdict(write_checkpoint(table, version))
-
-
-def _compacted(table: "delta_table.Table", versions: str) -> dict[str, Any]:
-    from refimpl.client.maintenance import compact
-
-    first, colon, last = versions.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal()):
-        raise InvalidRequestError(f"invalid version range {versions!r}; expected FIRST:LAST, for example 10:19")
-    return {"kind": "log-compaction", "name": compact(table, int(first), int(last))}
 
 
 @command(_PANEL, "cleanup sales --older-than 30d", server=True)
@@ -197,7 +174,7 @@ def policy(
 
 @command(_PANEL, "verify -w /data/warehouse --json")
 def verify(warehouse: "Warehouse", data: bool = False) -> Result:
-    """Check the ledger and all tables, their commits, checkpoints, compactions and data files, read-only.
+    """Check the ledger and all tables, their commits, checkpoints and data files, read-only.
 
     It lists the files of each table: a data file of the newest version that is missing is an error. With --data it
     also reads these files: another size, number of rows or checksum is an error. Exit code 1: an invariant is violated.

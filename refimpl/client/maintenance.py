@@ -1,7 +1,7 @@
-"""The maintenance of a log: checkpoints, checksums, log compaction and metadata cleanup.
+"""The maintenance of a log: checkpoints, checksums and metadata cleanup.
 
-catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of published
-versions, and checksums of any version, are allowed unless the owner forbids them; every other job only if the owner
+catalog-managed, "Maintenance Operations", as tightened since: checkpoints of published versions, and checksums
+of any version, are allowed unless the owner forbids them; every other job only if the owner
 allows it.
 managed-commits, "Maintenance operations on managed-commit tables". So every call asks the owner first; a filesystem
 table has none.
@@ -13,26 +13,21 @@ from enum import Enum
 from typing import Final
 
 from refimpl.client import checkpoint_writing
-from refimpl.client.checkpoint_writing import Checkpointed, ask, check_published, point_to
+from refimpl.client.checkpoint_writing import Checkpointed, ask, point_to
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.log import checksum
-from refimpl.log.loading import check_reconciled, load
-from refimpl.log.log_reading import LogReader, last_checkpoint
-from refimpl.log.log_segment import Commit, complete_checkpoints, known_commits
+from refimpl.log.loading import load
+from refimpl.log.log_reading import last_checkpoint
+from refimpl.log.log_segment import complete_checkpoints
 from refimpl.log.table_state import ReplayedState
 from refimpl.protocol import log_path
-from refimpl.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode, same_actions
+from refimpl.protocol.actions import Action, Add, DomainMetadata, Protocol, Txn
 from refimpl.protocol.commit_owner import Maintenance
-from refimpl.protocol.errors import (
-    CorruptLogError,
-    InvalidRequestError,
-    MaintenanceRefusedError,
-    NotFoundInHistoryError,
-)
+from refimpl.protocol.errors import CorruptLogError, MaintenanceRefusedError, NotFoundInHistoryError
 from refimpl.protocol.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.schema.features import check_writable
-from refimpl.schema.properties import DELETED_FILES, LOG, retention
+from refimpl.schema.properties import LOG, retention
 from refimpl.storage.log_store import LogStore
 
 
@@ -57,79 +52,19 @@ def write_checksum(table: Table, version: Version | None = None) -> str:
     return name
 
 
-def compact(table: Table, start: Version, end: Version) -> str:
-    """Write `<start>.<end>.compacted.json`, which replaces the commits from `start` to `end`; returns its name.
-
-    Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only if the end is published. The file
-    holds the last action of the range on each file, application or domain; removals stay, because they hide earlier
-    adds. commitInfo is left out. Lines are copied unchanged, including fields and whole actions that this client does
-    not know, because other clients may. Order: that of `LogStore.overwrite`; the commits stay until a cleanup.
-
-    Raises `InvalidRequestError` for a range of fewer than two versions, `NotFoundInHistoryError` for one above the
-    newest version, `MaintenanceRefusedError` if the end is not published, commits of the range are missing, or the
-    owner forbids it.
-    """
-    if log_path.checked(start) >= log_path.checked(end):
-        raise InvalidRequestError(f"invalid range {start} to {end}; expected at least two versions")
-    newest = table.snapshot()
-    ask(newest, Maintenance.LOG_COMPACTION)
-    if end > newest.version:
-        raise NotFoundInHistoryError(
-            f"version {end} does not exist: the latest version is {newest.version}", version=end
-        )
-    check_published(table.reader, end, Maintenance.LOG_COMPACTION)
-    answer = table.reader.ask()
-    commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
-    missing = next((version for version in range(start, end) if version not in commits), None)
-    if missing is not None:
-        raise MaintenanceRefusedError(
-            f"version {missing} of {table.label} is no longer in the log; compact from {min(commits, default=end)} on",
-            job=Maintenance.LOG_COMPACTION,
-            version=missing,
-        )
-    latest = _reconcile(table.reader, [commits[version] for version in range(start, end + 1)])
-    if not latest:
-        raise InvalidRequestError(
-            f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
-            version=start,
-        )
-    name = log_path.compaction(start, end)
-    table.log.overwrite(name, b"".join(line + b"\n" for line in latest.values()))
-    return name
-
-
 _Identity = tuple[object, ...]
 
 
-def _reconcile(reader: LogReader, commits: Iterable[Commit]) -> dict[_Identity, bytes]:
-    """The lines of commits that a compaction keeps, in their order, by the identities of their actions."""
-    latest: dict[_Identity, bytes] = {}
-    for commit in commits:
-        source = reader.source(commit)
-        for number, line in enumerate(reader.content(commit).split(b"\n")):
-            if line and not line.isspace():
-                decoded = decode(line, source=f"{source}, line {number + 1}")
-                identity = _identity(decoded[0]) if decoded else (commit.version, number)
-                if identity is not None:
-                    latest.pop(identity, None)
-                    latest[identity] = line
-    return latest
-
-
-def _identity(action: Action) -> _Identity | None:
-    """The identity of a known action: of two with the same identity, the later counts. None: it is left out."""
+def _identity(action: Action) -> _Identity:
+    """The identity of an action in a checkpoint."""
     match action:
-        case Add() | Remove():
+        case Add():
             return ("file", *action.key)
         case Txn(app_id=app_id):
             return ("txn", app_id)
         case DomainMetadata(domain=domain):
             return ("domainMetadata", domain)
-        case Protocol():
-            return ("protocol",)
-        case Metadata():
-            return ("metaData",)
-    return None
+    return (type(action).__name__,)
 
 
 def _meaning(action: Action) -> object:
@@ -137,8 +72,6 @@ def _meaning(action: Action) -> object:
     match action:
         case Add():
             return action.size, {name: value for name, value in action.partition_values.items() if value}
-        case Remove():
-            return None
         case Txn():
             return action.version
         case Protocol():
@@ -147,53 +80,19 @@ def _meaning(action: Action) -> object:
     return action
 
 
-def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str | None:
-    """How the actions of a compaction differ from those of its commits; None if they do not, or if a commit is missing
-    or cannot be read."""
-    reader = table.reader
-    commits = {commit.version: commit for commit in known_commits(table.log.listing(), reader.ask(), table.feature)}
-    assert path.start_version is not None
-    try:
-        lines = _reconcile(reader, [commits[version] for version in range(path.start_version, path.version + 1)])
-        wanted = decode(b"\n".join(lines.values()), source=path.name)
-    except (KeyError, FileNotFoundError, CorruptLogError):
-        return None
-    meant, written = _meanings(wanted), _meanings(actions)
-    try:
-        missing = (action for action in wanted if _identity(action) not in written)
-        needless = _needless(table, path.start_version, missing)
-    except (NotFoundInHistoryError, CorruptLogError):  # no version before the range can be read, so it is not used
-        return None
-    problem = _first_difference(meant, written, needless) or _other_statistics(wanted, actions)
-    return problem and f"the compaction {table.log.folder / path.name} differs from its commits: {problem}"
-
-
-def _meanings(actions: Iterable[Action]) -> dict[_Identity | None, object]:
+def _meanings(actions: Iterable[Action]) -> dict[_Identity, object]:
     return {_identity(action): (type(action), _meaning(action)) for action in actions}
 
 
 def _first_difference(
-    meant: dict[_Identity | None, object], written: dict[_Identity | None, object], needless: set[_Identity | None]
+    meant: dict[_Identity, object], written: dict[_Identity, object], needless: set[_Identity]
 ) -> str | None:
     for identity in (meant.keys() | written.keys()) - needless:
-        if identity is not None and meant.get(identity) != written.get(identity):
+        if meant.get(identity) != written.get(identity):
             action = " ".join(str(part) for part in identity if part is not None)
             problem = "is missing" if identity not in written else "differs" if identity in meant else "is in no commit"
             return f"{action} {problem}"
     return None
-
-
-def _other_statistics(wanted: Iterable[Action], actions: Iterable[Action]) -> str | None:
-    """A file whose statistics differ. A writer may leave them out, but no writer of a compaction changes them."""
-    stated = {add.key: add.stats for add in wanted if isinstance(add, Add)}
-    for add in actions:
-        if isinstance(add, Add) and add.stats and stated.get(add.key) and not _same_json(add.stats, stated[add.key]):
-            return f"the statistics of {add.path}"
-    return None
-
-
-def _same_json(text: str, other: str | None) -> bool:
-    return text == other or same_actions(text.encode(), (other or "").encode())
 
 
 def _checkpoint_difference(table: Table, files: tuple[LogPath, ...], state: ReplayedState) -> str | None:
@@ -207,30 +106,14 @@ def _checkpoint_difference(table: Table, files: tuple[LogPath, ...], state: Repl
     except (CorruptLogError, NotFoundInHistoryError, FileNotFoundError):
         return None
     meant, written = (_meanings([*checkpoint_format.small(each), *each.files.values()]) for each in (replayed, state))
-    expired: set[_Identity | None] = {("txn", name) for name in replayed.transactions.keys() - state.transactions}
+    expired: set[_Identity] = {("txn", name) for name in replayed.transactions.keys() - state.transactions}
     problem = _first_difference(meant, written, expired)
     names = ", ".join([*(str(table.log.folder / path.name) for path in files), *sidecars])
     return problem and f"the checkpoint {names} differs from the commits up to its version: {problem}"
 
 
-def _needless(table: Table, start: Version, missing: Iterable[Action]) -> set[_Identity | None]:
-    """The identities of the actions that a compaction from `start` on may lack: DELTA.md#removals-in-compactions."""
-    removals = [action for action in missing if isinstance(action, Remove | DomainMetadata)]
-    if not removals:
-        return set()
-    before = load(table.reader, start - 1).state if start else ReplayedState()
-    oldest = table.environment.now() - retention(table.snapshot().metadata, DELETED_FILES)
-
-    def hides_nothing(removal: Remove | DomainMetadata) -> bool:
-        if isinstance(removal, DomainMetadata):
-            return removal.removed and removal.domain not in before.domains
-        return removal.key not in before.files and (removal.deletion_timestamp or 0) < oldest
-
-    return {_identity(removal) for removal in removals if hides_nothing(removal)}
-
-
 class Damage(Enum):
-    """What is wrong with a checkpoint or a compaction."""
+    """What is wrong with a checkpoint."""
 
     REPLACED = "it cannot be read, and older files have what it held"
     LOST = "it cannot be read, and no other files have what it held"
@@ -238,22 +121,8 @@ class Damage(Enum):
 
 
 def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
-    """Each damaged compaction, and the first file of each damaged complete checkpoint; with the problem."""
-    listing = table.log.listing()
-    for path in listing:
-        if path.kind is FileKind.COMPACTION:
-            try:
-                actions = table.reader.actions(path)
-                check_reconciled(actions, str(table.log.folder / path.name))
-            except FileNotFoundError:  # cleaned up since it was listed
-                continue
-            except CorruptLogError as error:  # only ever read in place of commits that exist
-                yield path, str(error), Damage.REPLACED
-                continue
-            difference = _difference(table, path, actions)
-            if difference is not None:
-                yield path, difference, Damage.DIFFERENT
-    for files in complete_checkpoints(listing):
+    """The first file of each damaged complete checkpoint; with the problem."""
+    for files in complete_checkpoints(table.log.listing()):
         from refimpl.log import checkpoint_format  # slow to import, and most often not needed
 
         try:

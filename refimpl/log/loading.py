@@ -2,7 +2,7 @@
 
 Between the owner's answer, the listing and the reading, other processes publish, checkpoint and clean up. An apparent
 gap or missing file is checked again with a new answer and a new listing; the same result twice is reported. If a
-checkpoint or compaction cannot be read, the commits that it replaces are read, if they exist, and a warning is given.
+checkpoint cannot be read, the commits that it replaces are read, if they exist, and a warning is given.
 """
 
 import logging
@@ -15,10 +15,10 @@ from refimpl.log.log_reading import Loaded, LogReader
 from refimpl.log.log_segment import Commit, LogSegment
 from refimpl.log.table_state import Changes, ReplayedState, collector_paused
 from refimpl.protocol import log_path
-from refimpl.protocol.actions import Action, Add, CommitInfo, FileKey, Metadata, Protocol, Remove
+from refimpl.protocol.actions import CommitInfo, Metadata, Protocol
 from refimpl.protocol.commits import CommitsAnswer
 from refimpl.protocol.errors import CorruptLogError
-from refimpl.protocol.log_path import FileKind, LogPath, Version
+from refimpl.protocol.log_path import LogPath, Version
 from refimpl.protocol.table_feature import in_commit_timestamps_enabled
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _load_from(
     version: Version | None,
     distrusted: dict[str, CorruptLogError],
 ) -> Loaded:
-    """`distrusted`: unreadable checkpoints and compactions with the reason; new ones are added."""
+    """`distrusted`: unreadable checkpoints with the reason; new ones are added."""
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         warnings = [f"{error}; older files were read instead; write a checkpoint" for error in distrusted.values()]
@@ -130,12 +130,12 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
                 raise _Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None
         checksum = segment.checksum
-        for commit in segment.deltas():
+        for commit in segment.commits:
             if checksum is not None and reached == checksum.version:
                 state, changes = state.after(changes), Changes()
                 warnings += _compare(reader, checksum, state, None)
             changes.commit_info = None
-            changes.apply(_actions(reader, commit))
+            changes.apply(reader.actions(commit))
             reached, newest = commit.version, commit
         state = state.after(changes)
     time = _checked_time(reader, segment, state, changes.commit_info, newest)
@@ -155,8 +155,8 @@ def definition(reader: LogReader, segment: LogSegment, warnings: Sequence[str]) 
             changes.apply(checkpoint_format.decode(reader.log.read(path.name), source, ("protocol", "metaData")))
         except CorruptLogError as error:
             raise _Unreadable(segment.checkpoint, error) from error
-    for commit in segment.deltas():
-        changes.apply(action for action in _actions(reader, commit) if isinstance(action, Protocol | Metadata))
+    for commit in segment.commits:
+        changes.apply(action for action in reader.actions(commit) if isinstance(action, Protocol | Metadata))
     state = ReplayedState(protocol=changes.protocol, metadata=changes.metadata)
     _checked_time(reader, segment, state, None, segment.last_commit)
     return Loaded(state=state, segment=segment, in_commit_timestamp=None, warnings=tuple(warnings))
@@ -165,7 +165,7 @@ def definition(reader: LogReader, segment: LogSegment, warnings: Sequence[str]) 
 def _checked_time(
     reader: LogReader, segment: LogSegment, state: ReplayedState, info: CommitInfo | None, newest: Commit | None
 ) -> int | None:
-    """The in-commit timestamp of the target. `info`: of `newest`, the last commit or compaction that was read.
+    """The in-commit timestamp of the target. `info`: of `newest`, the last commit that was read.
 
     Raises `CorruptLogError` for a log without protocol or metadata.
     """
@@ -180,29 +180,8 @@ def _checked_time(
     return None if info is None else info.in_commit_timestamp
 
 
-def _actions(reader: LogReader, commit: Commit) -> list[Action]:
-    if not isinstance(commit, LogPath) or commit.kind is not FileKind.COMPACTION:
-        return reader.actions(commit)
-    try:
-        actions = reader.actions(commit)
-        check_reconciled(actions, str(reader.log.folder / commit.name))
-    except CorruptLogError as error:
-        raise _Unreadable((commit,), error) from error
-    return actions
-
-
-def check_reconciled(actions: Sequence[Action], path: str) -> None:
-    """DELTA.md#compaction-reconciled. In a file that is not reconciled, the order of the actions is undefined."""
-    seen: set[FileKey] = set()
-    for action in actions:
-        if isinstance(action, Add | Remove):
-            if action.key in seen:
-                raise CorruptLogError(f"the compaction {path} has several actions for {action.path}", path=path)
-            seen.add(action.key)
-
-
 def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | None:
-    """The commitInfo of a commit that a checkpoint or compaction replaced; None if it was cleaned up."""
+    """The commitInfo of a commit that a checkpoint replaced; None if it was cleaned up."""
     if commit is None:
         return None
     try:

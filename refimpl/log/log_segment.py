@@ -7,18 +7,18 @@ managed-commits, the sections on reading), in the order in which `build` applies
    their version. An invalid answer is an error.
 2. The target is the requested version, else the owner's latest one; if the table feature does not
 limit readers to that, also a newer version that the listing proves.
-3. Everything above the target is ignored: commits, checkpoints, compactions, checksums.
+3. Everything above the target is ignored: commits, checkpoints, checksums. Log compactions are always ignored:
+DELTA.md#compaction-range.
 4. The newest complete checkpoint at or below the target replaces all commits up to its version.
 Multi-part checkpoints count only when complete; of one version, V2 is preferred to classic to multi-part.
 5. All commits after it up to the target must exist. On overlap the table feature says whether the
 owner's copy or the published one is read.
-6. Compactions that lie wholly inside that range may replace its commits, the widest first.
-7. The newest checksum at or below the target and not older than the checkpoint may be compared.
+6. The newest checksum at or below the target and not older than the checkpoint may be compared.
 
 The table feature's fields are the only place where the two table features differ.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,8 +46,6 @@ class LogSegment:
     """The one file, or all parts in order; empty if there is no checkpoint."""
     commits: tuple[Commit, ...] = ()
     """Ascending and contiguous, from the version after the checkpoint (or `known`, or from 0) to the target."""
-    compactions: tuple[LogPath, ...] = ()
-    """Ascending, disjoint, each inside the range of `commits`."""
     checksum: LogPath | None = None
     unclaimed: bool = False
     """Whether the target is newer than the latest version of the table's owner."""
@@ -69,18 +67,6 @@ class LogSegment:
         before = self.checkpoint_version if self.checkpoint else self.known
         return 0 if before is None else before + 1
 
-    def deltas(self) -> Iterator[Commit]:
-        """The commits to read after the checkpoint, in order, with each compaction in place of the commits that it
-        covers."""
-        covering = iter(self.compactions)
-        compaction = next(covering, None)
-        for commit in self.commits:
-            if compaction is None or commit.version < (compaction.start_version or 0):
-                yield commit
-            elif commit.version == compaction.version:
-                yield compaction
-                compaction = next(covering, None)
-
 
 def build(
     listing: Iterable[LogPath],
@@ -96,7 +82,7 @@ def build(
     `answer` and `feature`: the owner's answer, received *before* the listing was made; both None for a
     filesystem table and for access by path. `version`: the requested one, else the newest.
     `known`: the caller has the state of that version, so only later commits are needed.
-    `distrusted`: names of unreadable checkpoints and compactions.
+    `distrusted`: names of unreadable checkpoints.
 
     The listing may be in any order and may hold other names. Raises `NotFoundInHistoryError`
     for a requested version that does not exist (yet, or any more), `TableNotFoundError` for an empty log,
@@ -124,7 +110,6 @@ def build(
         known=known,
         checkpoint=checkpoint,
         commits=commits,
-        compactions=_compactions(files, commits, feature, distrusted),
         checksum=_newest_checksum(files, target, first),
         unclaimed=answer is not None
         and (answer.latest_ratified_version is None or target > answer.latest_ratified_version),
@@ -282,36 +267,7 @@ def _gap(
     )
 
 
-def _compactions(
-    files: _Files, commits: tuple[Commit, ...], feature: TableFeature | None, distrusted: Container[str]
-) -> tuple[LogPath, ...]:
-    """Rule 6. If the owner's copy must be read, a compaction must not replace it either."""
-    if not commits or not files[FileKind.COMPACTION]:
-        return ()
-    first, last = commits[0].version, commits[-1].version
-    if feature is not None and feature.owner_copy_wins:
-        last = next((c.version - 1 for c in commits if not isinstance(c, LogPath)), last)
-    usable = [
-        path
-        for path in files[FileKind.COMPACTION]
-        if first <= _start(path) < path.version <= last and path.name not in distrusted
-    ]
-    usable.sort(key=lambda path: (_start(path) - path.version, path.version))
-    covered: set[Version] = set()
-    chosen: list[LogPath] = []
-    for path in usable:  # later ones are not wider, so an overlapping one has an end inside an earlier one
-        if _start(path) not in covered and path.version not in covered:
-            covered.update(range(_start(path), path.version + 1))
-            chosen.append(path)
-    return tuple(sorted(chosen, key=_start))
-
-
-def _start(compaction: LogPath) -> Version:
-    assert compaction.start_version is not None
-    return compaction.start_version
-
-
 def _newest_checksum(files: _Files, target: Version, first: Version) -> LogPath | None:
-    """Rules 3 and 7."""
+    """Rules 3 and 6."""
     usable = [path for path in files[FileKind.CHECKSUM] if first - 1 <= path.version <= target]
     return max(usable, key=lambda path: path.version, default=None)

@@ -212,8 +212,8 @@ class Warehouse(_Tables):
         return Table.resolved(dropping.undrop_table(self.owner, reference), self.owner, self.environment)
 
     def verify(self, *, data: bool = False) -> list[Finding]:
-        """What is wrong with the ledger and the tables: see `refimpl.care.verify`; and with checkpoints, compactions
-        and the data files of the newest version: whether they exist and, with `data`, their content. Reads only."""
+        """What is wrong with the ledger and the tables: see `refimpl.care.verify`; and with checkpoints and
+        the data files of the newest version: whether they exist and, with `data`, their content. Reads only."""
         from refimpl.care.verify import Severity, unreadable, verify
 
         findings = verify(self.owner)
@@ -239,18 +239,16 @@ class Warehouse(_Tables):
         from refimpl.client.maintenance import Damage, damaged_files
 
         for path, problem, damage in damaged_files(self.table(table.table_id)):
-            kind, again = "checkpoint", f"--version {path.version}"
-            if path.start_version is not None:
-                kind, again = "compaction", f"--compact {path.start_version}:{path.version}"
             effect = {
                 Damage.REPLACED: "older files are read instead, but other readers may fail",
                 Damage.DIFFERENT: "readers get a wrong state of the table",
                 Damage.LOST: "older files do not have what it held: restore it from a backup",
             }[damage]
             if damage is not Damage.LOST:
-                effect += f": remove {path.name}, then write it again: commit-owner checkpoint {label} {again}"
+                effect += f": remove {path.name}, then write it again: "
+                effect += f"commit-owner checkpoint {label} --version {path.version}"
             severity = Severity.WARNING if damage is Damage.REPLACED else Severity.ERROR
-            code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
+            code = f"checkpoint-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
             yield Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}")
 
     def _data_files(self, table: TableSummary, label: str, data: bool) -> Iterator[Finding]:

@@ -281,9 +281,6 @@ alter sales --type nothing=INT => 'nothing'
 alter sales --property delta.columnMapping.mode=id => mode
 alter sales --remove-property x => 'x'
 backfill sales --to -1 => -1
-checkpoint sales --compact 3 => '3'; expected FIRST:LAST
-checkpoint sales --compact a:b => 'a:b'
-checkpoint sales --compact 0:1 --checksum => cannot be combined
 cleanup sales --older-than soon => 'soon'
 repair --older-than old => 'old'
 policy sales --backlog-limit 0 => backlog

@@ -6,15 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import refimpl
 from refimpl.care.verify import Finding, Severity
 from refimpl.cli.output import ExitCode
-from refimpl.client.maintenance import compact, write_checkpoint
+from refimpl.client.maintenance import write_checkpoint
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableState
 from refimpl.protocol.table_feature import COORDINATED_COMMITS
-from refimpl.storage.environment import Environment
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
@@ -94,11 +92,11 @@ def test_two_changes_of_a_policy_at_once_are_both_kept(
 
 
 def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    """catalog-managed, "Maintenance Operations": the policy covers checkpoints, compactions and checksums too."""
+    """catalog-managed, "Maintenance Operations": the policy covers checkpoints and checksums too."""
     cli("backfill", busy)
     cli("create", "items", "--columns", "id BIGINT", "--forbid", "checkpoint", "--no-hand-back")
-    jobs = {"checkpoint": (), "log-compaction": ("--compact", "0:2"), "checksum": ("--checksum",)}
-    after = cli("policy", busy, "--forbid", ",".join(jobs), "--no-hand-back", "--json").json
+    jobs = {"checkpoint": (), "checksum": ("--checksum",)}
+    after = cli("policy", busy, "--forbid", ",".join([*jobs, "log-compaction"]), "--no-hand-back", "--json").json
     assert (after["allowed"], after["hand_back"]) == ([], False)
     for job, words in jobs.items():
         assert cli("checkpoint", busy, *words).refuses(f"does not allow {job}", ExitCode.REFUSED)
@@ -146,48 +144,6 @@ def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, bu
     assert "checkpoint-unreadable" in {entry["code"] for entry in answer.json["findings"]}
 
 
-def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
-    table = warehouse.table(busy)
-    table.publish()
-    path = _log(warehouse, busy) / compact(table, 1, 3)
-    whole = path.read_bytes()
-    assert {finding.severity for finding in warehouse.verify()} <= {Severity.NOTE}
-    for content in (b"{", whole + whole):
-        path.write_bytes(content)
-        (finding,) = (finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE)
-        assert (finding.table, finding.severity, finding.code) == (busy, Severity.WARNING, "compaction-unreadable")
-        assert f"commit-owner checkpoint {busy} --compact 1:3" in finding.message
-
-
-@pytest.mark.parametrize("change", ["missing", "other size", "other statistics", "added", "of another writer"])
-def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, busy: str, change: str) -> None:
-    """The order of the actions, and what does not change the table, may differ. delta-rs leaves out null values."""
-    commit_rows(warehouse, busy, {"id": 9, "month": None})
-    table = warehouse.table(busy)
-    table.publish()
-    path = _log(warehouse, busy) / compact(table, 1, 4)
-    lines = path.read_bytes().splitlines(keepends=True)
-    adds = [line for line in lines if line.startswith(b'{"add"')]
-    changed = {
-        "missing": adds[1:],
-        "other size": [adds[0].replace(b'"size":', b'"size":1'), *adds[1:]],
-        "other statistics": [adds[0].replace(b'numRecords\\":1', b'numRecords\\":2'), *adds[1:]],
-        "added": [*adds, adds[0].replace(b'"path":"', b'"path":"x')],
-        "of another writer": [
-            line.replace(b'"dataChange":true', b'"dataChange":false').replace(b'{"month":null}', b"{}")
-            for line in reversed(adds)
-        ],
-    }[change]
-    path.write_bytes(b"".join([*changed, *(line for line in lines if line not in adds)]))
-    findings = [finding for finding in warehouse.verify() if finding.severity is not Severity.NOTE]
-    if change == "of another writer":
-        assert findings == []
-        return
-    (finding,) = findings
-    assert (finding.table, finding.severity, finding.code) == (busy, Severity.ERROR, "compaction-differs")
-    assert f"remove {path.name}" in finding.message
-
-
 def test_verify_finds_a_missing_data_file(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     (_, path, _) = warehouse.table(busy).location.rglob("*.parquet")
     path.unlink()
@@ -208,42 +164,6 @@ def test_verify_does_not_adopt_an_announced_table(cli: CommandLine, warehouse: W
     assert cli("verify").code == ExitCode.OK
     with warehouse.owner.ledger.read() as view:
         assert [table.state for table in view.tables()] == [TableState.STAGING]
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["new", "older"])
-@pytest.mark.parametrize("removed", ["domain", "file", "old file"])
-def test_a_compaction_may_lack_a_removal_that_hides_nothing(tmp_path: Path, removed: str, before: bool) -> None:
-    """verify reported that readers get a wrong state of the table."""
-    now = 10**12
-    host = Environment(now=lambda: now)
-    with refimpl.open(tmp_path / "lake", create=True, environment=host) as warehouse:
-        table = warehouse.create_table("events", pa.schema([("id", pa.int64())]))
-
-        def change(work: str) -> None:
-            transaction = table.transaction()
-            if removed == "domain":
-                transaction.set_domain("some", "{}" if work == "add" else None)
-                transaction.commit()
-            elif work == "add":
-                table.append(pa.table({"id": [1]}))
-            else:
-                transaction.remove(*transaction.read_whole_table())
-                transaction.commit()
-
-        change("add")
-        if not before:
-            change("remove")
-            change("add")
-        change("remove")
-        table.append(pa.table({"id": [2]}))
-        table.publish()
-        path = table.log.folder / compact(table, 2 if before else 3, table.snapshot().version)
-        lines = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join(line for line in lines if b'"remove' not in line))
-        if removed == "old file":
-            now += 8 * 86_400_000
-        codes = {finding.code for finding in warehouse.verify() if finding.severity is Severity.ERROR}
-        assert codes == ({"compaction-differs"} if before or removed == "file" else set())
 
 
 def test_repair_counts_the_left_over_files_that_it_keeps(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

@@ -99,15 +99,6 @@ class TestTheTarget:
 class TestOverlap:
     OWNER = answer(staged(1), staged(2), latest=2)
 
-    def test_a_compaction_does_not_replace_the_owners_commit(self) -> None:
-        listing = [*published(0, 1, 2), compaction(0, 2)]
-        assert build(listing, self.OWNER, CATALOG_MANAGED).compactions == ()
-        assert build(listing, self.OWNER, MANAGED_COMMIT).compactions == (compaction(0, 2),)
-        assert build(listing, answer(staged(2), latest=2), CATALOG_MANAGED).compactions == ()
-        assert build([*listing, compaction(0, 1)], answer(staged(2), latest=2), CATALOG_MANAGED).compactions == (
-            compaction(0, 1),
-        )
-
 
 class TestCheckpoints:
     def test_v2_wins_over_classic_over_multi_part_at_one_version(self) -> None:
@@ -126,15 +117,6 @@ class TestCheckpoints:
     def test_one_unreadable_part_makes_the_checkpoint_incomplete(self) -> None:
         listing = [*published(*range(5)), *parts(4, 2)]
         assert build(listing, distrusted={part(4, 2, 2).name}).checkpoint == ()
-
-
-class TestCompactions:
-    LISTING = published(*range(13))
-
-    def test_the_widest_of_overlapping_compactions_is_used(self) -> None:
-        overlapping = (compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10))
-        listing = [*self.LISTING, *overlapping, compaction(11, 12)]
-        assert build(listing).compactions == (compaction(3, 9), compaction(11, 12))
 
 
 class TestOnlyWhatIsNew:
@@ -289,8 +271,6 @@ def test_the_segment_of_any_log_follows_the_rules(world: World, known: int) -> N
     assert (segment.version, segment.checkpoint_version) == (expected.version, expected.checkpoint)
     assert segment.last_commit == commit_at(world, segment.version)
     assert segment.commits == expected.sources
-    check_deltas(segment)
-    check_compactions(world, segment)
     check_checksum(world, segment)
     if world.requested is not None:
         check_nothing_above_counts(world, segment)
@@ -311,36 +291,6 @@ def check_known(world: World, latest: LogSegment, known: int) -> None:
     later = build(world.listing, world.answer, world.feature, known=known)
     assert (later.version, later.checkpoint) == (latest.version, ())
     assert later.commits == tuple(commit for commit in latest.commits if commit.version > known)
-
-
-def check_deltas(segment: LogSegment) -> None:
-    """Every version after the checkpoint is read exactly once."""
-    read: list[int] = []
-    for delta in segment.deltas():
-        start = delta.start_version if isinstance(delta, LogPath) and delta.start_version is not None else delta.version
-        read += range(start, delta.version + 1)
-    assert read == list(range(segment.first_version, segment.version + 1))
-
-
-def check_compactions(world: World, segment: LogSegment) -> None:
-    """DELTA.md#compaction-range: a compaction x..y is usable only if checkpoint < x and y <= target; the
-    widest wins.
-    """
-    owned = {c.version for c in segment.commits if isinstance(c, RatifiedCommit)}
-    must_read = owned if world.feature is CATALOG_MANAGED else set()
-
-    def covers(path: LogPath) -> set[int]:
-        assert path.start_version is not None
-        return set(range(path.start_version, path.version + 1))
-
-    for path in segment.compactions:
-        assert covers(path) <= {commit.version for commit in segment.commits}
-        assert not covers(path) & must_read
-    for path in world.names(FileKind.COMPACTION):
-        usable = covers(path) <= {c.version for c in segment.commits} and len(covers(path)) > 1
-        if usable and not covers(path) & must_read and not any(v > min(must_read, default=99) for v in covers(path)):
-            rivals = [chosen for chosen in segment.compactions if covers(chosen) & covers(path)]
-            assert any(len(covers(chosen)) >= len(covers(path)) for chosen in rivals)
 
 
 def check_checksum(world: World, segment: LogSegment) -> None:

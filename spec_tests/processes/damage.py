@@ -4,7 +4,7 @@
     python -m spec_tests.processes.damage --damages 500 --json
 
 The warehouse has tables of every shape: partitions, column mapping, classic checkpoints, checkpoints of several parts,
-V2 checkpoints with sidecars, compactions, checksums, staged commits that are not published, tables and deletion vectors
+V2 checkpoints with sidecars, checksums, staged commits that are not published, tables and deletion vectors
 that Delta Spark wrote, and a ledger whose newest transactions are only in its write-ahead log. A damage flips a bit,
 zeroes a block, cuts the end off, replaces the file by an older one or another one of its kind, empties or removes it.
 
@@ -112,8 +112,6 @@ def _tables_of_this_client(warehouse: refimpl.Warehouse) -> None:
                 _checkpoint(table)
             if number in (2, 5):
                 maintenance.write_checksum(table)
-        maintenance.compact(table, 1, 3)
-        maintenance.compact(table, 7, 8)
 
 
 def _append(table: Table, first: int) -> None:

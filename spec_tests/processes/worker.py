@@ -21,7 +21,7 @@ import apsw
 import msgspec
 
 import refimpl
-from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
+from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksum
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.local import LocalOwner
 from refimpl.protocol import actions, errors, log_path
@@ -330,7 +330,7 @@ class Worker:
                 self.note("did", text="backfill")
 
     def checkpoint(self) -> None:
-        """Backfill, then write checkpoints, checksums and compactions of published versions, through the client."""
+        """Backfill, then write checkpoints and checksums of published versions, through the client."""
         self.owner.backfill_to_version(self.order.table)
         table = self.warehouse.table(self.order.table)
         for _ in range(self.order.count):
@@ -342,9 +342,6 @@ class Worker:
                 return
             self.note("did", text="checkpoint")
             write_checksum(table)
-            first, *others = sorted(table.log.published_versions())
-            if others:
-                compact(table, max(first, others[-1] - self.random.randint(1, 10)), others[-1])
 
     def _handed_back(self) -> bool:
         return self.owner.resolve(self.order.table).state is TableState.HANDED_BACK

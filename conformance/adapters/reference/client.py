@@ -26,7 +26,7 @@ from refimpl.client import ownership
 from refimpl.client.checkpoint_writing import ask
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.group_transaction import GroupTransaction, read_together
-from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
+from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksum
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -266,10 +266,6 @@ class ReferenceClient:
     @answering
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         return self._maintained(client, request.table, lambda table: write_checkpoint(table, request.version))
-
-    @answering
-    def compact(self, client: str, request: m.Compact) -> m.Answer:
-        return self._maintained(client, request.table, lambda table: compact(table, request.start, request.end))
 
     @answering
     def checksum(self, client: str, request: m.Checksum) -> m.Answer:
