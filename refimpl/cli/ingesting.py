@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
 from refimpl.cli.output import Result
-from refimpl.protocol.errors import InvalidRequestError, NameTakenError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from refimpl.client.table import Table
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     "Rows",
     "ingest sales 2026-10.parquet 2026-11.parquet",
     "ingest sales day.csv --null NA --mode overwrite",
-    "ingest events events.csv --create --partition-by day",
     server=True,
 )
 def ingest(
@@ -28,14 +27,8 @@ def ingest(
     table: str,
     files: list[Path],
     mode: str = "append",
-    create: bool = False,
-    partition_by: list[str] | None = None,
-    feature: str | None = None,
-    commit_mode: str | None = None,
     null: str = "",
     delimiter: str = ",",
-    quote: str = '"',
-    encoding: str = "utf-8",
     fill_missing: bool = False,
 ) -> Result:
     """Add the rows of CSV or Parquet files to a table.
@@ -45,36 +38,14 @@ def ingest(
     """
     if mode not in ("append", "overwrite"):
         raise InvalidRequestError(f"invalid --mode {mode!r}; expected append or overwrite")
-    if not create and (partition_by or feature or commit_mode):
-        raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
     from refimpl.rows.input_files import Dialect, InputFiles
 
-    chosen = options.commit_mode_named(commit_mode)
-    creation: dict[str, Any] = {"partition_columns": options.names_of(partition_by)}
-    creation |= {} if feature is None else {"feature": options.feature_named(feature)}
-    creation |= {} if chosen is None else {"commit_mode": chosen}
-    separator = "\t" if delimiter == "\\t" else delimiter
-    dialect = Dialect(delimiter=separator, quote=quote, null=null, encoding=encoding)
+    dialect = Dialect(delimiter="\t" if delimiter == "\\t" else delimiter, null=null)
     kinds = {options.format_of(path) for path in files}
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     inputs = InputFiles.of(files, kind=kinds.pop(), dialect=dialect)
-    existing = _table(warehouse, table, create=create)
-    if existing is None:
-        try:
-            return _create(warehouse, table, inputs, creation)
-        except NameTakenError:  # by another process, meanwhile
-            existing = warehouse.table(table)
-    return _change(existing, table, inputs, overwrite=mode == "overwrite", fill_missing=fill_missing)
-
-
-def _table(warehouse: "AnyWarehouse", name: str, *, create: bool) -> "Table | None":
-    try:
-        return warehouse.table(name)
-    except TableNotFoundError as error:
-        if create:
-            return None
-        raise TableNotFoundError(f"{error}; pass --create to create it from these rows", reference=name) from None
+    return _change(warehouse.table(table), table, inputs, overwrite=mode == "overwrite", fill_missing=fill_missing)
 
 
 def _change(table: "Table", name: str, inputs: "InputFiles", *, overwrite: bool, fill_missing: bool) -> Result:
@@ -104,27 +75,6 @@ def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) 
         names = ", ".join(map(repr, required or absent))
         remedy = "they must not be null: add them" if required else "add them, or pass --fill-missing to write null"
         raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
-
-
-def _create(warehouse: "AnyWarehouse", name: str, inputs: "InputFiles", options: dict[str, Any]) -> Result:
-    """Create the table with the rows in version 0."""
-    from refimpl.client.create import Creation
-    from refimpl.rows import file_statistics
-    from refimpl.rows.data_files import DataFileWriter
-    from refimpl.rows.partition_values import FileLayout
-
-    creation = Creation.begin(warehouse.owner, warehouse.environment, name, inputs.inferred(), **options)
-    adds: Sequence[Add] = ()
-    try:
-        columns = creation.metadata.partition_columns
-        indexed = file_statistics.indexed(creation.schema.without(columns), {})
-        layout = FileLayout(location=creation.location, schema=creation.schema, partition_columns=columns)
-        adds = DataFileWriter(layout, indexed=indexed).write_all(inputs.typed(creation.schema).batches())
-    except BaseException:
-        creation.abandon(adds)
-        raise
-    creation.finish(adds)
-    return _result(name, 0, adds)
 
 
 def _result(

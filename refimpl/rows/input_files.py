@@ -1,7 +1,6 @@
 """Input files of an ingestion: reads CSV and Parquet files as Arrow batches of a table's types.
 
     files = InputFiles.of([Path("day.csv")], kind=CSV, dialect=Dialect())
-    files.inferred()                            # the columns of a new table
     for batch in files.typed(schema).batches(): ...
 
 Arrow splits CSV files into texts; a text becomes a value only if the value has all of its digits.
@@ -14,11 +13,9 @@ import contextlib
 import dataclasses
 import functools
 import gzip
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +27,7 @@ import pyarrow.parquet as pq
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.rows import arrow_columns
 from refimpl.rows.data_files import LEGACY_CALENDAR
-from refimpl.schema.schema import Field, Primitive, Struct, arrow_type, from_arrow, to_arrow
+from refimpl.schema.schema import Field, Struct, arrow_type, to_arrow
 
 CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
@@ -54,49 +51,26 @@ _FORMS: Final = {
     "timestamp_ntz": "a time without a zone, such as 2026-11-28 09:30:00.25, to the microsecond",
 }
 
-_PATTERNS: Final = {
-    "long": r"^(0|-?[1-9][0-9]{0,18})$",
-    "double": r"^-?(0|[1-9][0-9]{0,14}|(0|[1-9][0-9]*)?\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+\.?[eE][+-]?[0-9]+)$",
-    "boolean": "^(?i:true|false)$",
-    "date": r"^\d{4}-\d\d-\d\d$",
-    "timestamp": r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?$",
-}
-"""Types of the columns of a new table, in this order: all values of the column match, and are values of the type. A
-number with leading zeros, and one that neither a long nor a double holds, is text."""
-_KEPT_DIGITS: Final = 15
-_LEAST: Final = sys.float_info.min
-"""A double of at least this size keeps every number of so many digits, not counting zeros at the ends."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """The form of CSV files; the default is RFC 4180, with the empty text, not quoted, as null."""
 
     delimiter: str = ","
-    quote: str = '"'
-    """Empty: no value is quoted."""
     null: str = ""
-    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        for option, value in (("--delimiter", self.delimiter), ("--quote", self.quote)):
-            known = len(value) == 1 and value.isascii() and value not in "\r\n\0"
-            if not known and (value or option == "--delimiter"):
-                raise InvalidRequestError(f"invalid {option} {value!r}; expected one ASCII character")
-        if self.delimiter == self.quote:
-            raise InvalidRequestError(f"--delimiter and --quote are both {self.quote}; expected different ones")
-        try:
-            "".encode(self.encoding)  # a codec that is not of text, such as rot13, is a LookupError here
-            codecs.getincrementaldecoder(self.encoding)
-        except (LookupError, ValueError):
-            raise InvalidRequestError(f"unknown --encoding {self.encoding!r}; expected for example latin-1") from None
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '\r\n\0"':
+            raise InvalidRequestError(
+                f"invalid --delimiter {self.delimiter!r}; expected one ASCII character, not a quote"
+            )
 
     @contextlib.contextmanager
     def opened(self, path: Path, names: Sequence[str] | None) -> Iterator[pa.csv.CSVStreamingReader]:
         """The rows of a file below its header, as texts in columns of these names; None: with those of the header."""
         with _readable(path), (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as raw:
             yield pa.csv.open_csv(
-                _Content(raw, path, self),
+                _Content(raw, path, self.delimiter),
                 pa.csv.ReadOptions(
                     use_threads=False,  # with threads, Arrow's errors do not name the row
                     block_size=BLOCK_BYTES,
@@ -105,8 +79,7 @@ class Dialect:
                 ),
                 pa.csv.ParseOptions(
                     delimiter=self.delimiter,
-                    quote_char=self.quote or False,
-                    newlines_in_values=bool(self.quote),
+                    newlines_in_values=True,
                     ignore_empty_lines=names is None or len(names) > 1,  # in one column, it is a null
                 ),
                 pa.csv.ConvertOptions(
@@ -119,49 +92,44 @@ class Dialect:
 
 
 class _Content:
-    """The content of an opened CSV file in UTF-8, from its header on, and with a line break at its end, because Arrow
+    """The content of an opened CSV file, from its header on, and with a line break at its end, because Arrow
     takes a last empty value without one for a quoted one. Raises `InvalidRequestError` for a quote that neither begins
     nor ends a value, nor is doubled, because Arrow accepts it, and the rows up to the next quote become one value."""
 
     closed = False
 
-    def __init__(self, raw: Any, path: Path, dialect: Dialect) -> None:
-        self._raw, self._path, self._quote = raw, path, dialect.quote.encode()
-        self._beside_quotes = pa.array((dialect.quote + dialect.delimiter + "\r\n").encode(), pa.uint8())
-        utf8 = codecs.lookup(dialect.encoding).name == "utf-8"
-        self._decoder = None if utf8 else codecs.getincrementaldecoder(dialect.encoding)()
+    def __init__(self, raw: Any, path: Path, delimiter: str) -> None:
+        self._raw, self._path = raw, path
+        self._beside_quotes = pa.array((f'"{delimiter}\r\n').encode(), pa.uint8())
         self._quotes = self._lines = 0
         self._last, self._held, self._begun, self._ended = b"\n", b"", False, False
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes: a character has at most four, and at least one in any other encoding."""
-        room = size - 2 if self._decoder is None else size // 4 - 2
+        room = size - 2
         if self._ended:
             return b""
         data: bytes = self._raw.read(room)
         self._ended = len(data) < room
-        if self._decoder is not None:
-            data = self._decoder.decode(data, final=self._ended).encode()
         data = self._held + data
         if not self._begun:
             data = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
             self._begun = bool(data)
-        held = data[-1:] in (b"\r", self._quote) and not self._ended  # the next block's first byte decides on it
+        held = data[-1:] in (b"\r", b'"') and not self._ended  # the next block's first byte decides on it
         self._held = data[-1:] if held else b""
         data = data.removesuffix(self._held)
         if not data and not self._ended:
             return self.read(size)
-        if self._quote and self._quote in data:
+        if b'"' in data:
             self._check_quotes(data)
         if self._ended and self._quotes % 2:
-            self._refuse(f"{self._path} has {self._quotes} quotes ({self._quote.decode()}); expected an even number")
+            self._refuse(f"{self._path} has {self._quotes} quotes; expected an even number")
         self._lines += data.count(b"\n")
         self._last = data[-1:] or self._last
         return data + b"\n" if self._ended and self._last not in b"\r\n" else data
 
     def _check_quotes(self, data: bytes) -> None:
         around = pa.Array.from_buffers(pa.uint8(), len(data) + 2, [None, pa.py_buffer(self._last + data + b"\n")])
-        quotes = pc.indices_nonzero(pc.equal(around.slice(1, len(data)), self._quote[0])).cast(pa.int64())
+        quotes = pc.indices_nonzero(pc.equal(around.slice(1, len(data)), ord('"'))).cast(pa.int64())
         closing = self._quotes % 2  # the first quote of the block ends a value
         faults = []
         for first, beside in ((closing, 0), (1 - closing, 2)):  # those that begin a value, and those that end one
@@ -170,12 +138,11 @@ class _Content:
             faults += [places[fault].as_py()] if fault >= 0 else []
         if faults:
             line = self._lines + data.count(b"\n", 0, min(faults)) + 1
-            self._refuse(f"{self._path}, line {line}: misplaced quote ({self._quote.decode()})")
+            self._refuse(f"{self._path}, line {line}: misplaced quote")
         self._quotes += len(quotes)
 
     def _refuse(self, problem: str) -> None:
-        remedy = "quote each value that has one and double it, or pass --quote '' if they are ordinary characters"
-        raise InvalidRequestError(f"{problem}; {remedy}")
+        raise InvalidRequestError(f"{problem}; quote each value that has one, and double it")
 
     def close(self) -> None:
         """Do nothing: `Dialect.opened` closes the file."""
@@ -275,46 +242,6 @@ class InputFiles:
         """The rows of all files. Raises `InvalidRequestError` with the file, the row and the column."""
         for file in self.files:
             yield from self._row_groups(file) if self.kind == PARQUET else self._csv_rows(file)
-
-    def inferred(self) -> Struct:
-        """The columns of a new table. Reads CSV files as a whole.
-
-        Raises `InvalidRequestError` for CSV files without rows, and for Parquet files with different types.
-        """
-        columns: dict[str, Field] = {}
-        for file in self.files if self.kind == PARQUET else ():
-            for column in _columns_of(file.path).fields:
-                first = columns.setdefault(column.name.lower(), dataclasses.replace(column, metadata={}))
-                if first.type != column.type:
-                    raise InvalidRequestError(
-                        f"the column {column.name!r} is {column.type} in {file.path}, but {first.type} in "
-                        f"{self.files[0].path}; create the table first, or ingest them separately"
-                    )
-        if self.kind == CSV:
-            kinds = self._kinds()
-            names = [next((kind for kind in _PATTERNS if kind in (found or ())), "string") for found in kinds]
-            fields = zip(self.names, names, strict=True)
-            return Struct(fields=tuple(Field(name=name, type=Primitive(name=kind)) for name, kind in fields))
-        return Struct(fields=tuple(columns[name.lower()] for name in self.names))
-
-    def _kinds(self) -> list[list[str] | None]:
-        """The types that all values of each column of CSV files have; None for a column without values."""
-        kinds: list[list[str] | None] = [None] * len(self.names)
-        rows, text = 0, Primitive(name="string")
-        as_text = self.typed(Struct(fields=tuple(Field(name=name, type=text) for name in self.names)))
-        for batch in as_text.batches():
-            rows += batch.num_rows
-            found = [_kinds_of(column, self.dialect.null) for column in batch.columns]
-            kinds = [
-                new if old is None else old if new is None else [kind for kind in old if kind in new]
-                for old, new in zip(kinds, found, strict=True)
-            ]
-        if not rows:
-            raise InvalidRequestError(
-                f"no rows in {', '.join(str(file.path) for file in self.files)}; types cannot be inferred; create the "
-                "table first: commit-owner create"
-            )
-        return kinds
 
     def _header(self, file: InputFile) -> tuple[str, ...]:
         """The names of a file's columns. An empty name is replaced as in Spark."""
@@ -417,14 +344,6 @@ def _schema_of(path: Path) -> pa.Schema:
     return schema
 
 
-def _columns_of(path: Path) -> Struct:
-    schema = _schema_of(path)
-    try:
-        return from_arrow(schema)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{path}: {error.message}", **error.facts) from None
-
-
 def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[tuple[str, bool]]:
     types = pa.types
     if types.is_struct(given) and types.is_struct(wanted):
@@ -491,7 +410,7 @@ def _first(values: Any, fitted: Callable[[Any], object]) -> int:
     return first
 
 
-def _typed(column: Field, null: str | None, texts: Any) -> Any:
+def _typed(column: Field, null: str, texts: Any) -> Any:
     """The texts as values of the column's type; None if one is not. Text `null` is null, except in texts and bytes."""
     kind = arrow_type(column.type)
     try:
@@ -500,14 +419,10 @@ def _typed(column: Field, null: str | None, texts: Any) -> Any:
         except pa.ArrowInvalid:
             if pa.types.is_string(kind) or pa.types.is_binary(kind):
                 return None
-            values = _converted(pc.utf8_trim(_without(texts, null), " \t"), kind)
+            values = _converted(pc.utf8_trim(pc.if_else(pc.equal(texts, null), None, texts), " \t"), kind)
     except pa.ArrowInvalid:
         return None
     return None if not column.nullable and values.null_count else values
-
-
-def _without(texts: Any, null: str | None) -> Any:
-    return texts if null is None else pc.if_else(pc.equal(texts, null), None, texts)
 
 
 def _converted(texts: Any, kind: pa.DataType) -> Any:
@@ -560,27 +475,3 @@ def _misfit(column: Field, text: str | None, *, kind: str = CSV) -> str:
     null = f"pass --null {text if text and ' ' not in text else repr(text)}" if kind == CSV else "write null"
     remedy = f"correct it, or, if it means null, {null}"
     return f"invalid value {_shown(text)}; expected {wanted}; {remedy}"
-
-
-def _kinds_of(texts: Any, null: str | None = None) -> list[str] | None:
-    texts = pc.drop_null(_without(texts, null))
-    return [kind for kind in _PATTERNS if _is_kind(texts, kind)] if len(texts) else None
-
-
-def _is_kind(texts: Any, kind: str) -> bool:
-    if not pc.all(pc.match_substring_regex(texts, _PATTERNS[kind])).as_py():
-        return False
-    values = _typed(Field(name="", type=Primitive(name=kind)), None, texts)
-    return values is not None and (kind != "double" or _keeps_digits(texts, values))
-
-
-def _keeps_digits(texts: Any, doubles: Any) -> bool:
-    """Whether each double, written with as many digits as its text, is that number."""
-    counts = pc.utf8_length(pc.utf8_trim(pc.replace_substring_regex(texts, r"[eE].*|[-.]", ""), "0"))
-    long = pc.and_(pc.greater(counts, _KEPT_DIGITS), pc.not_equal(doubles.cast(pa.string()), texts))
-    tiny = pc.and_(pc.greater(counts, 0), pc.less(pc.abs(doubles), _LEAST))
-    columns = (column.filter(pc.or_(long, tiny)).to_pylist() for column in (texts, counts, doubles))
-    try:
-        return all(Decimal(f"{double:.{n}g}") == Decimal(text) for text, n, double in zip(*columns, strict=True))
-    except DecimalException:  # an exponent that no number has
-        return False
