@@ -67,7 +67,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "timestamp": _option(
         "--timestamp", "TIMESTAMP", "snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds"
     ),
-    "show by_path": _flag("--by-path", "read TABLE as a path, without the owner (may be stale)"),
     "address": _option("--warehouse -w", "FOLDER|URL", _WAREHOUSE + _SERVER, envvar=WAREHOUSE_VARIABLE),
     **{
         f"{command} address": _option("--warehouse -w", "FOLDER", _WAREHOUSE, envvar=WAREHOUSE_VARIABLE)
@@ -76,7 +75,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "table": _argument("TABLE", "name, id, or path (with a /) of the table"),
     "removals": _option("--remove-property", "KEY", "table property to remove (repeatable)"),
     "types": _option("--type", "COLUMN=TYPE", "column and its new, wider Spark SQL type (repeatable)"),
-    "alter by_path": _flag("--by-path", "TABLE is the path of a filesystem table, which has no owner"),
     "yes": _flag("--yes -y", "skip the confirmation"),
     "path": _argument("PATH", "path of a filesystem table inside the warehouse or a root"),
     "take-over name": _argument("NAME", "new name of the table"),
@@ -91,16 +89,8 @@ PARAMETERS: Final[dict[str, Any]] = {
     "limit": _option("--limit -n", "N", "at most N rows (default: all; 100 in a table)", min=0),
     "kind": _option("--format", "FORMAT", "table (default on a terminal), csv (default in a pipe), jsonl or parquet"),
     "file": _option("--output -o", "FILE", "new file *.csv, *.jsonl or *.parquet (default: stdout)"),
-    "query": _argument("QUERY", "one SELECT in DuckDB's SQL"),
     "every": _flag("--all", "all rows (instead of --where)"),
     "set_": _option("--set", "COLUMN=SQL", "new value of a column; SQL on the old row (repeatable)"),
-    "merge file": _argument("FILE", "Parquet file with the source's rows"),
-    "on": _option("--on", "SQL", "condition for a match, such as target.id = source.id"),
-    "matched": _option("--matched", "ACTION", "target rows with a match: update, delete or ignore"),
-    "not_matched": _option("--not-matched", "ACTION", "source rows without a match: insert or ignore"),
-    "not_matched_by_source": _option(
-        "--not-matched-by-source", "ACTION", "target rows without a match: delete or ignore"
-    ),
     "from_version": _option("--from", "N", "first version"),
     "to_version": _option("--to", "N", "last version (default: the latest)"),
     "log limit": _option("--limit -n", "N", "show only the newest N versions", min=1),

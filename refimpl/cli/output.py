@@ -302,7 +302,7 @@ def _way_to_know(error: errors.OutcomeUnknown) -> str:
     table, attempt = error.facts.get("table_id"), error.facts.get("attempt")
     if table is not None and attempt is not None:
         return f"find out whether it landed: commit-owner resolve {table} {attempt}"
-    return "before a retry, check whether it landed: commit-owner show PATH --by-path, and commit-owner verify"
+    return "before a retry, check whether it landed: read the table at its path, and run commit-owner verify"
 
 
 def _message_of_system(error: OSError) -> str:

@@ -1,14 +1,12 @@
-"""Commands about rows: `rows`, `sql`, `delete`, `update`, `merge`, `changes`."""
+"""Commands about rows: `rows`, `delete`, `update`, `changes`."""
 
-import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
 from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError
-from refimpl.protocol.release import how_to_install
 
 if TYPE_CHECKING:
     from refimpl.client.row_changes import RowsChanged
@@ -46,35 +44,6 @@ def rows(
     snapshot = warehouse.table(table).snapshot(version=version, timestamp=moment)
     batches = snapshot.to_batches(options.names_of(columns) or None, where)
     write_rows(batches, chosen, file, limit, json=json)
-
-
-@command(
-    _PANEL,
-    'sql "SELECT month, sum(price) FROM sales GROUP BY month"',
-    'sql "FROM sales JOIN people USING (id)" --output joined.parquet',
-    server=True,
-)
-def sql(
-    warehouse: "AnyWarehouse",
-    query: str,
-    limit: int | None = None,
-    kind: str | None = None,
-    file: Path | None = None,
-    json: bool = False,
-) -> None:
-    """Query the tables of a warehouse with DuckDB. Read-only.
-
-    Only the tables that the query names are opened, each at its newest version, and of a transaction over several of
-    them all or nothing is read. Only the columns that the query uses are read. The query cannot read files.
-    """
-    if importlib.util.find_spec("duckdb") is None:
-        raise InvalidRequestError(f"sql needs DuckDB; install it with: {how_to_install('sql')}")
-    from refimpl.cli.row_output import chosen_format, write_rows
-    from refimpl.cli.sql_query import run
-
-    chosen = chosen_format(kind, file, json=json)
-    with run(query, warehouse) as batches:
-        write_rows(batches, chosen, file, limit, json=json)
 
 
 @command(_PANEL, 'delete sales --where "month = 3 AND price IS NULL"', "delete sales --all", server=True)
@@ -117,64 +86,6 @@ def update(
 def _check_where(where: str | None, every: bool) -> None:
     if (where is None) != every:
         raise InvalidRequestError("exactly one of --where SQL and --all is required")
-
-
-_ACTIONS = {
-    "--matched": ("update", "delete", "ignore"),
-    "--not-matched": ("insert", "ignore"),
-    "--not-matched-by-source": ("delete", "ignore"),
-}
-
-
-@command(
-    _PANEL,
-    'merge sales updates.parquet --on "target.id = source.id"',
-    'merge sales gone.parquet --on "target.id = source.id" --matched delete --not-matched ignore',
-    server=True,
-)
-def merge(
-    warehouse: "AnyWarehouse",
-    table: str,
-    file: Path,
-    on: str,
-    matched: str = "update",
-    not_matched: str = "insert",
-    not_matched_by_source: str = "ignore",
-) -> Result:
-    """Merge the rows of a Parquet file into a table, in one commit.
-
-    By default, a source row replaces the target row that it matches, or is inserted. Columns are matched by name.
-    """
-    for (option, known), value in zip(_ACTIONS.items(), (matched, not_matched, not_matched_by_source), strict=True):
-        if value not in known:
-            raise InvalidRequestError(f"invalid {option} {value!r}; expected one of {', '.join(known)}")
-    work = warehouse.table(table).merge(_rows_of(file), on)
-    if matched == "update":
-        work.when_matched_update_all()
-    elif matched == "delete":
-        work.when_matched_delete()
-    if not_matched == "insert":
-        work.when_not_matched_insert_all()
-    if not_matched_by_source == "delete":
-        work.when_not_matched_by_source_delete()
-    done = work.execute()
-    counts = {what: done.metrics[f"numTargetRows{what.title()}"] for what in ("inserted", "updated", "deleted")}
-    return _changed(table, done, ", ".join(f"{name} {output.counted(count, 'row')}" for name, count in counts.items()))
-
-
-def _rows_of(file: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if file.suffix.lower() != options.PARQUET:
-        raise InvalidRequestError(f"unsupported file type {str(file)!r}; expected *{options.PARQUET}")
-    if not file.exists():
-        raise InvalidRequestError(f"{file} does not exist")
-    try:
-        return pq.read_table(file)
-    except pa.ArrowException as error:
-        problem = str(error).rstrip(".")
-        raise InvalidRequestError(f"{file} cannot be read as Parquet: {problem}; expected a Parquet file") from None
 
 
 def _changed(table: str, done: "RowsChanged", what: str) -> Result:

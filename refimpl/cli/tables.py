@@ -120,34 +120,21 @@ def create(
 
 @command(_PANEL, "show", "show sales --timestamp 2026-11-21T12:00:00")
 def show(
-    table: str | None = None,
-    version: int | None = None,
-    timestamp: str | None = None,
-    by_path: bool = False,
-    address: str | None = None,
+    table: str | None = None, version: int | None = None, timestamp: str | None = None, address: str | None = None
 ) -> Result:
     """List all tables, or describe one table.
 
     The description has the owner's state, the columns, properties, files and the number of rows.
     """
     moment = options.moment_of(version, timestamp)
-    if table is None and (by_path or version is not None or moment is not None):
-        raise InvalidRequestError("--version, --timestamp and --by-path need a TABLE")
-    if table is not None and by_path:
-        return _described(None, _snapshot(_at_path(table), version, moment))
+    if table is None and (version is not None or moment is not None):
+        raise InvalidRequestError("--version and --timestamp need a TABLE")
     with options.open_warehouse(address) as warehouse:
         if table is None:
             return _listed(warehouse)
         handle = warehouse.table(table)
         snapshot = _snapshot(handle, version, moment)
         return _described(warehouse.owner.resolve(handle.table_id or table), snapshot)
-
-
-def _at_path(path: str) -> "delta_table.Table":
-    from refimpl.client.table import Table
-    from refimpl.storage.environment import Environment
-
-    return Table.by_path(Path(path).absolute(), Environment())
 
 
 def _snapshot(table: "delta_table.Table", version: int | None, moment: int | None) -> "Snapshot":
@@ -209,11 +196,9 @@ def _of_owner(table: ResolvedTable | TableSummary) -> dict[str, Any]:
     }
 
 
-def _described(table: ResolvedTable | None, snapshot: "Snapshot") -> Result:
+def _described(table: ResolvedTable, snapshot: "Snapshot") -> Result:
     facts = _of_snapshot(snapshot)
     shown = Facts(_snapshot_facts(snapshot, facts), f"version {snapshot.version}")
-    if table is None:
-        return Result({"owner": None, "snapshot": facts}, shown)
     owner = Facts(_owner_facts(table), table.name or table.table_id)
     return Result({"owner": _of_owner(table), "snapshot": facts}, owner, "", shown)
 
@@ -275,15 +260,14 @@ def _snapshot_facts(snapshot: "Snapshot", facts: dict[str, Any]) -> dict[str, An
     "alter sales --property delta.enableTypeWidening=true --type 'price=DECIMAL(12,2)'",
     "alter sales --property delta.columnMapping.mode=name",
     "alter sales --remove-property delta.constraints.positive",
-    "alter /data/plain --by-path --property delta.enableInCommitTimestamps=true",
+    server=True,
 )
 def alter(
+    warehouse: "AnyWarehouse",
     table: str,
     properties: list[str] | None = None,
     removals: list[str] | None = None,
     types: list[str] | None = None,
-    by_path: bool = False,
-    address: str | None = None,
 ) -> Result:
     """Change properties, or types of columns, in one commit.
 
@@ -296,11 +280,7 @@ def alter(
         "remove": options.names_of(removals),
         "types": wider,
     }
-    if by_path:
-        version = _at_path(table).alter(**changes).version
-    else:
-        with options.open_warehouse(address) as warehouse:
-            version = warehouse.table(table).alter(**changes).version
+    version = warehouse.table(table).alter(**changes).version
     return Result({"table": table, "version": version}, f"committed version {version} of {table}")
 
 

@@ -85,7 +85,7 @@ def test_an_unresolvable_outcome_is_shown_with_the_next_step(facts: dict[str, ob
     text = message(errors.OutcomeUnknown("no answer came", version=3, **facts))
     assert "resolve" not in text
     assert "None" not in text
-    assert "commit-owner show PATH --by-path" in text
+    assert "read the table at its path" in text
     assert "commit-owner verify" in text
 
 
@@ -296,16 +296,6 @@ rows sales --format parquet => --format parquet needs a file; pass --output FILE
 rows sales --output x.xls => 'x.xls'; expected one of *.csv
 rows sales --output no/x.csv => create it first
 rows sales --json --format csv => mutually exclusive
-sql 'INSERT INTO sales VALUES (1, 1)' => not a SELECT
-sql 'SELECT 1; SELECT 2' => 2 statements
-sql "COPY sales TO 'stolen.csv'" => not a SELECT
-sql "SELECT * FROM read_text('/etc/hosts')" => Permission Error
-sql "FROM '/etc/hosts'" => DuckDB rejects the query
-sql 'SELECT nope FROM sales' => "nope" not found
-sql 'SELECT id, id FROM sales' => two columns of the result are called 'id'
-sql 'FROM sails' => commit-owner show
-sql 'SHOW TABLES' => commit-owner show
-sql 'SELECT 300::TINYINT' => Conversion Error
 delete sales => --where
 delete sales --where 'id = 1' --all => --all
 delete sales --where 'id =' => line 1, column
@@ -313,10 +303,6 @@ delete sales --where 'price = 1' => price
 update sales --set name --all => COLUMN=SQL
 update sales --set 'id = 1' --set 'id = 2' --all => twice
 update sales --set 'id = rand()' --all => deterministic
-merge sales rows.csv --on 'target.id = source.id' => parquet
-merge sales rows.parquet --on 'target.id = source.id' --matched drop => update, delete
-merge sales empty.parquet --on 'target.id = source.id' => expected a Parquet file
-merge sales missing.parquet --on 'target.id = source.id' => missing.parquet
 changes sales => --from
 changes sales --from 9 => version 9
 ingest sales => missing argument
@@ -377,8 +363,8 @@ COMMANDS = sorted(
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "resolve", "policy"),
-    *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "alter"),
-    *("rows", "sql"),
+    *("optimize", "vacuum", "serve", "delete", "update", "changes", "reorg", "undrop", "alter"),
+    "rows",
 }
 SERVES = {"serve"}
 """This command runs until it is stopped, and its first line is always JSON."""

@@ -1,4 +1,4 @@
-"""Commands that change rows: `ingest`, `delete`, `update`, `merge`; and `changes`."""
+"""Commands that change rows: `ingest`, `delete`, `update`; and `changes`."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, kind: s
         list(typed.batches())
 
 
-# `delete`, `update`, `merge`, `changes`
+# `delete`, `update`, `changes`
 
 
 @pytest.fixture
@@ -186,54 +186,29 @@ def named_rows(cli: CommandLine, warehouse: Warehouse) -> None:
     commit_rows(warehouse, "sales", {"id": 1, "name": "a"}, {"id": 2, "name": None}, {"id": 3, "name": "c"})
 
 
-@pytest.fixture
-def news(tmp_path: Path) -> Path:
-    path = tmp_path / "news.parquet"
-    parquet.write_table(pa.table({"id": [2, 9], "name": ["B", "N"]}), path)
-    return path
-
-
 def rows(warehouse: Warehouse) -> list[tuple[int, str | None]]:
     records = warehouse.table("sales").snapshot().to_arrow().to_pylist()
     return sorted((row["id"], row["name"]) for row in records)
 
 
 @pytest.mark.usefixtures("named_rows")
-def test_rows_are_changed_and_the_changes_shown(cli: CommandLine, warehouse: Warehouse, news: Path) -> None:
+def test_rows_are_changed_and_the_changes_shown(cli: CommandLine, warehouse: Warehouse) -> None:
     answer = cli("update", "sales", "--set", "name = name || '='", "--set", "id=id+10", "--where", "name = 'a'")
     assert answer.out == "committed version 2 of sales: updated 1 row\n"
     assert cli("delete", "sales", "--where", "name <> 'a='").out == "committed version 3 of sales: deleted 1 row\n"
-    merged = cli("merge", "sales", news, "--on", "target.id = source.id", "--json").json
-    assert (merged["version"], merged["metrics"]["numTargetRowsUpdated"]) == (4, 1)
-    assert rows(warehouse) == [(2, "B"), (9, "N"), (11, "a=")]
+    assert rows(warehouse) == [(2, None), (11, "a=")]
     feed = cli("changes", "sales", "--from", 2, "--json").json
     assert [(row["_commit_version"], row["_change_type"], row["id"]) for row in feed[:3]] == [
         (2, "update_preimage", 1),
         (2, "update_postimage", 11),
         (3, "delete", 3),
     ]
-    assert len(feed) == 6
+    assert len(feed) == 3
     assert len(cli("changes", "sales", "--from", 1, "--limit", 2, "--json").json) == 2
     shown = cli("changes", "sales", "--from", 3, "--to", 3)
     assert "delete" in shown.out
     assert "update_postimage" not in shown.out
     assert "expected first <= last" in cli("changes", "sales", "--from", 3, "--to", 2).err
-
-
-@pytest.mark.usefixtures("named_rows")
-@pytest.mark.parametrize(
-    ("actions", "left"),
-    [
-        (["--matched", "delete", "--not-matched", "ignore"], [1, 3]),
-        (["--matched", "ignore"], [1, 2, 3, 9]),
-        (["--not-matched-by-source", "delete"], [2, 9]),
-    ],
-)
-def test_merge_applies_its_actions(
-    cli: CommandLine, warehouse: Warehouse, news: Path, actions: list[str], left: list[int]
-) -> None:
-    assert cli("merge", "sales", news, "--on", "target.id = source.id", *actions).code == ExitCode.OK
-    assert [number for number, _ in rows(warehouse)] == left
 
 
 @pytest.mark.usefixtures("named_rows")

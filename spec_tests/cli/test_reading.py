@@ -1,20 +1,16 @@
-"""The commands `rows` and `sql`, and their formats."""
+"""The command `rows`, and its formats."""
 
 import csv
-import importlib.util
 import io
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from refimpl.cli.output import ExitCode
-from refimpl.client.snapshot import Snapshot
-from refimpl.client.table import Table
 from refimpl.rows import data_files
 from refimpl.rows.arrow_columns import python_rows
 from refimpl.warehouse import Warehouse
@@ -78,7 +74,6 @@ def test_text_formats_keep_every_value(cli: CommandLine, odd: str, tmp_path: Pat
 )
 def test_an_empty_table_shows_its_header(cli: CommandLine, sales: str, options: tuple[str, ...], shown: str) -> None:
     assert cli("rows", sales, *options).out == shown
-    assert cli("sql", f"FROM {sales}", *options).out == shown
 
 
 def test_a_null_in_a_single_column_is_no_empty_line(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
@@ -120,8 +115,7 @@ def test_reading_ends_at_the_limit(
     table = warehouse.table(sales)
     (table.location / max(add.path for add in table.snapshot().files.values())).unlink()
     assert [len(cli("rows", sales, "-n", count, "--json").json) for count in (0, 1, 2, 3, 5)] == [0, 1, 2, 3, 5]
-    for reading in (("rows", sales), ("sql", f"SELECT sum(id) FROM {sales}")):
-        assert cli(*reading).refuses("is missing", ExitCode.CORRUPTION)
+    assert cli("rows", sales).refuses("is missing", ExitCode.CORRUPTION)
 
 
 def test_a_failed_output_leaves_no_file(cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path) -> None:
@@ -136,66 +130,6 @@ def test_a_failed_output_leaves_no_file(cli: CommandLine, warehouse: Warehouse, 
     (table.location / max(add.path for add in table.snapshot().files.values())).unlink()
     assert cli("rows", sales, "-o", target).code == ExitCode.CORRUPTION
     assert list(target.parent.iterdir()) == []
-
-
-def test_sql_joins_tables_and_reads_what_it_needs(
-    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli("create", "shop.People", "-c", "id BIGINT, name STRING")
-    cli("create", "unread", "-c", "id BIGINT")
-    commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": 2, "month": 2})
-    commit_rows(warehouse, "shop.People", {"id": 2, "name": "Ada"})
-    (warehouse.table("unread").location / "_delta_log" / f"{0:020}.json").unlink()
-    joined = f"SELECT name, month FROM {sales} JOIN SHOP.people USING (id) JOIN SALES AS again USING (id, month)"
-    assert cli("sql", joined).out == "name,month\nAda,2\n"
-    assert cli("sql", f"WITH sales AS (FROM {sales} WHERE month = 1) FROM sales").out == "id,month\n1,1\n"
-    asked: list[tuple[str, ...]] = []
-    read = data_files.read_rows
-
-    def observed(*given: Any, **options: Any) -> pa.RecordBatchReader:
-        asked.append(tuple(given[2]))
-        return read(*given, **options)
-
-    monkeypatch.setattr(data_files, "read_rows", observed)
-    assert cli("sql", f"SELECT count(*) FROM {sales} WHERE month > 1", "--format", "table").out.split() == [
-        "count_star()",
-        "1",
-    ]
-    assert asked == [("month",)]
-
-
-def test_sql_reads_transactions_over_several_tables_whole(
-    cli: CommandLine, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        warehouse.create_table(name, {"id": "long"})
-
-    read, first = Table.snapshot, iter([True])
-
-    def land_after_the_first(table: Table, **options: Any) -> Snapshot:
-        snapshot = read(table, **options)
-        if next(first, False):
-            with warehouse.transaction("a", "b") as tx:
-                tx.table("a").append(pa.table({"id": [1]}))
-                tx.table("b").append(pa.table({"id": [1]}))
-        return snapshot
-
-    monkeypatch.setattr(Table, "snapshot", land_after_the_first)
-    assert cli("sql", "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b").out == "a,b\n0,0\n"
-
-
-@pytest.mark.parametrize("condition", ["x > 1", "f >= 2.0::FLOAT", "s.x > 1"])
-def test_nan_is_the_largest_number_in_sql(cli: CommandLine, warehouse: Warehouse, condition: str) -> None:
-    values = [float("nan"), 0.5]
-    columns = {"id": [1, 2], "x": values, "f": pa.array(values, pa.float32()), "s": [{"x": x} for x in values]}
-    rows = pa.table(columns)
-    warehouse.create_table("t", rows.schema).append(rows)
-    assert cli("sql", f"SELECT id FROM t WHERE {condition}", "--format", "csv").out == "id\n1\n"
-
-
-def test_sql_without_its_extra_names_it(cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cli("sql", "FROM sales").refuses("pip install '.[sql]'")
 
 
 @pytest.mark.processes

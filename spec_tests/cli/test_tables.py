@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -82,26 +81,6 @@ def test_show_describes_state_and_columns(cli: CommandLine, warehouse: Warehouse
     assert shown["snapshot"]["files"] == 2
     assert [column["name"] for column in shown["snapshot"]["columns"]] == ["id", "month"]
     assert "month integer" in cli("show", sales).out
-
-
-def test_alter_enables_in_commit_timestamps_of_a_plain_table(cli: CommandLine, tmp_path: Path) -> None:
-    create_filesystem_table(tmp_path / "plain", Environment(), pa.schema([("id", pa.int64())]))
-    words = ("alter", tmp_path / "plain", "--by-path", "--property")
-    assert cli(*words, "delta.enableInCommitTimestamps=false").code == ExitCode.USAGE
-    assert cli(*words, "delta.enableInCommitTimestamps=true", "--json").json["version"] == 1
-    assert Table.by_path(tmp_path / "plain").snapshot().in_commit_timestamp is not None
-
-
-def test_show_by_path_reads_published_versions_with_a_warning(
-    cli: CommandLine, warehouse: Warehouse, sales: str
-) -> None:
-    """managed-commits, "Reading managed-commit tables"; catalog-managed, "Reader Requirements"."""
-    cli("create", "m", "-c", "id INT", "--feature", "managedCommit", "--backfill-every", "never")
-    commit_rows(warehouse, "m", {"id": 1})
-    by_path = cli("show", warehouse.table("m").location, "--by-path", "--json").json
-    assert (by_path["snapshot"]["version"], by_path["snapshot"]["stale"]) == (0, True)
-    assert cli("show", "m", "--json").json["snapshot"]["version"] == 1
-    assert cli("show", warehouse.table(sales).location, "--by-path").refuses("owner", ExitCode.REFUSED)
 
 
 def test_properties_and_types_are_changed(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

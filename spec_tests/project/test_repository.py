@@ -36,7 +36,7 @@ def test_no_text_names_an_install_that_does_not_work() -> None:
     assert [match for text in found for match in wrong.findall(text)] == []
     named = re.compile(r"""how_to_install\(['"]([\w-]+)['"]\)|pip install [^\n]*?['"]\.\[([\w,-]+)\]""")
     extras = {extra for text in found for match in named.findall(text) for extra in ",".join(match).split(",") if extra}
-    assert {"jvm", "sql"} <= extras <= set(project["optional-dependencies"])
+    assert {"jvm", "demo"} <= extras <= set(project["optional-dependencies"])
 
 
 def test_the_commands_for_contributors_are_those_of_ci() -> None:
