@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
-from conformance.adapters.proxy import Fault, FaultProxy
 
 IDLE: Final = 2.0
 """Seconds after which a connection is not used again: its server may be about to close it."""
@@ -33,14 +32,15 @@ class Connections:
     """Connections to the server of `url`; the path of the URL is ignored. Safe for threads: each request uses a
     connection of its own.
 
-    `timeout`: seconds that one request may take, from the connection to the last byte of the answer.
+    `timeout`: seconds that one request may take, from the connection to the last byte of the answer. Without `reuse`,
+    each connection is closed after its answer.
     """
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(self, url: str, *, timeout: float, reuse: bool = True) -> None:
         parts = urlsplit(url)
         self._address = (parts.hostname or "", parts.port)
         self._secure = parts.scheme == "https"
-        self._timeout = timeout
+        self._timeout, self._reuse = timeout, reuse
         self._lock = threading.Lock()
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._open: set[http.client.HTTPConnection] = set()
@@ -67,7 +67,7 @@ class Connections:
             received = response.read(wire.LONGEST + 1)
             if response.length and len(received) <= wire.LONGEST:
                 raise http.client.IncompleteRead(received, response.length)
-            reusable = response.isclosed() and not response.will_close
+            reusable = self._reuse and response.isclosed() and not response.will_close
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)
             if time.monotonic() >= deadline:
@@ -128,53 +128,6 @@ class Connections:
         with self._lock:
             self._open.discard(connection)
         connection.close()
-
-
-class LossyConnections:
-    """Like `Connections`, but through a proxy that closes the connection to the client when the server has answered.
-    The server sees a client that is gone; the kit still gets the answer. It sends one request at a time; the first one
-    starts the proxy."""
-
-    def __init__(self, url: str, *, timeout: float) -> None:
-        self._url = url
-        self._timeout = timeout
-        self._lock = threading.Lock()
-        self._proxy: FaultProxy | None = None
-        self._connections: Connections | None = None
-
-    def send(
-        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """The status and the body of the lost response. If there was no response: raises the errors of
-        `Connections.send`."""
-        with self._lock:
-            if self._proxy is None or self._connections is None:
-                self._proxy = FaultProxy(self._url)
-                self._connections = Connections(self._proxy.url, timeout=self._timeout)
-            self._proxy.next(Fault.DROP_RESPONSE)
-            try:
-                self._connections.send(method, target, body, headers)
-            except BrokenError:
-                lost = self._proxy.exchanges[-1]
-                if lost.status is None or lost.lost is None:
-                    raise
-                return lost.status, lost.lost
-            except TimeoutError:
-                self._hang_up()  # a late answer to this request could be taken for the answer to the next one
-                raise
-            raise AssertionError("the proxy passed on an answer that it had to lose")
-
-    def close(self) -> None:
-        """Idempotent."""
-        with self._lock:
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._connections is not None:
-            self._connections.close()
-        if self._proxy is not None:
-            self._proxy.close()
-        self._connections = self._proxy = None
 
 
 def _hung_up(connection: http.client.HTTPConnection) -> bool:

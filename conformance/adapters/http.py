@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from conformance.adapters import wire
-from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
-from conformance.adapters.proxy import BodyError, Handler, Listener, is_loopback
+from conformance.adapters.connections import BrokenError, Connections, NoConnectionError
+from conformance.adapters.listener import BodyError, Handler, Listener, is_loopback
 from conformance.interface import messages as m
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
@@ -53,7 +53,7 @@ class HttpSubject(Closing):
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._connections = Connections(url, timeout=timeout)
-        self._lossy = LossyConnections(url, timeout=timeout)
+        self._lossy = Connections(url, timeout=timeout, reuse=False)
         try:
             self.identity: m.Identity = self._opened()
         except AdapterError:
@@ -73,11 +73,11 @@ class HttpSubject(Closing):
         return self._asked(client, request, self._connections)
 
     def lose(self, client: str, request: m.Request) -> m.Answer:
-        """Ask, and lose the answer on the wire: the subject sees a client that closed its connection. Only the kit
-        learns the answer."""
+        """Ask for a client that loses the answer: the subject sees that its connection is closed after the answer.
+        Only the kit learns the answer."""
         return self._asked(client, request, self._lossy)
 
-    def _asked(self, client: str, request: m.Request, over: Connections | LossyConnections) -> m.Answer:
+    def _asked(self, client: str, request: m.Request, over: Connections) -> m.Answer:
         if self._connections.closed:
             return gone("it was closed")
         if isinstance(request, m.Hello) and request.owner_url is None:
@@ -96,7 +96,7 @@ class HttpSubject(Closing):
         if not isinstance(answer, m.Unknown):
             wire.same_identity(self.identity, answer, self._name)
 
-    def _exchange(self, client: str, request: m.Request, over: Connections | LossyConnections) -> m.Answer:
+    def _exchange(self, client: str, request: m.Request, over: Connections) -> m.Answer:
         with self._lock:
             call = m.Call(id=next(self._numbers), client=client, request=request)
         try:

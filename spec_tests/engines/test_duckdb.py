@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Match
 from refimpl import Warehouse
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
 from refimpl.protocol.table_feature import CATALOG_MANAGED
 from spec_tests.engines.duckdb_client import attached, rows_of
 from spec_tests.engines.prerequisites import served
+from spec_tests.support.fault_proxy import Fault, FaultProxy, Match
 
 pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
 

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Handler, Listener, Match, Plan
+from conformance.adapters.listener import Handler, Listener
 from refimpl.catalog.messages import LoadedTable
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
@@ -65,6 +65,7 @@ from spec_tests.conformance.adapters.catalog_server import FORGETTING, Answers, 
 from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
 from spec_tests.server.wire import DELTA
 from spec_tests.support.builders import append
+from spec_tests.support.fault_proxy import Fault, FaultProxy, Match, Plan
 
 __all__ = ["cli"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
+from conformance.adapters.connections import Connections, NoConnectionError
 from conformance.adapters.in_process import InProcess, answering
 from conformance.adapters.log_folder import LogAccess, LogFolder, OutsideError, content_of
 from conformance.adapters.uc.api import (
@@ -594,7 +594,7 @@ class UcSubject(Closing):
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
         self._connections = Connections(address.server, timeout=timeout)
-        self._lossy = LossyConnections(address.server, timeout=timeout)
+        self._lossy = Connections(address.server, timeout=timeout, reuse=False)
         known = Known()
         heard = DeltaApi(address, self._connections, self._connections)
         unheard = DeltaApi(address, self._connections, self._lossy)

@@ -48,7 +48,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from conformance.adapters.proxy import BodyError, Handler, Listener
+from conformance.adapters.listener import BodyError, Handler, Listener
 from conformance.adapters.uc.api import (
     FREE_JOBS,
     OPERATIONS,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from conformance.adapters.proxy import Handler, Listener
+from conformance.adapters.listener import Handler, Listener
 
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
 LIST: Final = "/api/2.1/unity-catalog/tables"

@@ -13,7 +13,7 @@ import pytest
 
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.proxy import Handler, Listener, is_loopback
+from conformance.adapters.listener import Handler, Listener, is_loopback
 from conformance.adapters.wire import encode
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError

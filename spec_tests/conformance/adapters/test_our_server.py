@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 import refimpl
-from conformance.adapters.proxy import Fault, FaultProxy, Match, Plan
 from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.results import Layer, Verdict
@@ -24,6 +23,7 @@ from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
 from spec_tests.engines.prerequisites import served
+from spec_tests.support.fault_proxy import Fault, FaultProxy, Match, Plan
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 

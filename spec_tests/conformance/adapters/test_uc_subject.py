@@ -11,7 +11,6 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from conformance.adapters.proxy import Fault, FaultProxy, Match
 from conformance.adapters.uc.api import Address, AddressError, address_of
 from conformance.checks import all_checks
 from conformance.interface import messages as m
@@ -25,6 +24,7 @@ from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
 from spec_tests.conformance.adapters.catalog_server import Answers, Catalog, Refusal, serving
 from spec_tests.conformance.asking import Asking, Table, attempt
+from spec_tests.support.fault_proxy import Fault, FaultProxy, Match
 
 LONG = 120.0
 COMMIT = Match(method="POST", body="add-commit")
