@@ -6,7 +6,7 @@ the output has no line width and no colour.
 
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -75,13 +75,6 @@ def option(form: str, text: str, **more: Any) -> Any:
 def argument(metavar: str, text: str, **more: Any) -> Any:
     """An argument of a command, with its help text."""
     return typer.Argument(metavar=metavar, help=text, **more)
-
-
-def listed(words: Iterable[str], limit: int) -> str:
-    """The first few, and the number of further ones."""
-    shown = list(words)
-    more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
-    return ", ".join(shown[:limit]) + more
 
 
 SubjectArgument = Annotated[

@@ -31,11 +31,11 @@ def report(
     The exit code is that of the earlier run; 2 if the file is not a result.
     """
     from conformance import reports
-    from conformance.command.summary import show_result
+    from conformance.reports.text import to_text
 
     result = read_result(file)
     if folder is None:
-        show_result(result, None)
+        show(to_text(result, None))
     else:
         for path in reports.write(result, folder):
             show(str(path))

@@ -149,11 +149,11 @@ def run(
 
 def _unprinted(result: RunResult, folder: Path | None, *, json: bool) -> bool:
     """Print the result. Whether that failed: then the reason and the verdict are on stderr."""
-    from conformance.command.summary import show_result
     from conformance.reports import to_json
+    from conformance.reports.text import to_text
 
     try:
-        print(to_json(result), end="") if json else show_result(result, folder)
+        print(to_json(result), end="") if json else show(to_text(result, folder))
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -161,7 +161,7 @@ def _unprinted(result: RunResult, folder: Path | None, *, json: bool) -> bool:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         say(f"error: the result cannot be printed: {error.strerror}")
         with redirect_stdout(sys.stderr):
-            show_result(result, folder)
+            show(to_text(result, folder))
         return True
     return False
 

@@ -5,7 +5,7 @@ the same subject give the same bytes.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Final
@@ -128,6 +128,13 @@ def size_options(profile: str) -> list[str]:
     if profile.startswith(PROGRAMS):
         return ["--programs", profile.removeprefix(PROGRAMS)]
     return ["--profile", profile]
+
+
+def listed(words: Iterable[str], limit: int) -> str:
+    """The first few, and the number of further ones."""
+    shown = list(words)
+    more = f" and {len(shown) - limit} more" if len(shown) > limit else ""
+    return ", ".join(shown[:limit]) + more
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -91,11 +91,11 @@ def code(text: str) -> str:
     return f"{fence}{space}{text}{space}{fence}"
 
 
-def block(text: str) -> str:
-    """A block of shell commands."""
+def block(text: str, language: str = "sh") -> str:
+    """A block of shell commands, or of other text."""
     text = visible(text)
     fence = "`" * max(3, 1 + _longest_fence(text))
-    return f"{fence}sh\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _longest_fence(text: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from conformance.checkers.check import describe
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.messages import Identity
 from conformance.interface.results import (
@@ -26,7 +27,7 @@ from conformance.interface.results import (
 )
 from conformance.interface.safe_text import one_line, visible
 from conformance.interface.subject import AdapterError
-from conformance.reports.recorded import read_history, tabulate
+from conformance.reports.recorded import read_history, sides, to_draw
 from conformance.reports.stored import COMMAND
 from conformance.reports.summary import in_full
 from conformance.running import verdicts
@@ -217,15 +218,13 @@ def explanation(result: CaseResult, subject: str, profile: str, seed: int) -> st
 def _happened(history: str, violation: Violation) -> list[str]:
     """A line for each operation around the contradiction, whose sides are marked."""
     try:
-        table = tabulate(read_history(history), violation)
+        recorded = read_history(history)
     except InvalidHistoryError as error:
         return [f"  the history cannot be read: {error.problem}"]
-    cut = f"  ... and {table['left_out']} more" if table["left_out"] else ""
-    lines = [
-        "{} {number:>4}  {client}: {request} -> {answer}".format(">" if row["mark"] else " ", **row).rstrip(" >-")
-        for row in table["rows"]
-    ]
-    return [*lines, cut] if cut else lines
+    marked, shown = sides(recorded, violation), to_draw(recorded, violation)
+    left_out = len(recorded.steps) - len(shown)
+    lines = [f"{'>' if step.id in marked else ' '} {describe(step)}" for step in shown]
+    return [*lines, f"  ... and {left_out} more"] if left_out else lines
 
 
 def _reasons(result: CaseResult, known: tuple[KnownFailure, ...]) -> list[str]:

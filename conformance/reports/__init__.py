@@ -13,7 +13,7 @@ differ from run to run are in `RunResult.environment`, which `comparable` remove
 from pathlib import Path
 
 from conformance.interface.results import RunResult
-from conformance.reports.ci import to_badge, to_junit, to_markdown
+from conformance.reports.ci import to_badge, to_junit
 from conformance.reports.folder import ReportFolder, write
 from conformance.reports.stored import (
     Finding,
@@ -25,6 +25,7 @@ from conformance.reports.stored import (
     write_bundle,
 )
 from conformance.reports.summary import Summary, comparable, summarise
+from conformance.reports.text import to_markdown
 
 __all__ = [
     "Finding",

@@ -1,24 +1,18 @@
-"""Reports for CI systems: JUnit XML, with a suite for each family and a test case for each case; a badge; and a summary
-in Markdown for a job or a pull request, with the verdict, the violations, and the commands that reproduce them.
+"""Reports for CI systems: JUnit XML, with a suite for each family and a test case for each case; and a badge.
 
 A case without a verdict is an `error`, never `skipped`: a run that tested nothing must not look green. Only known
-failures, and cases that the subject does not promise, are skipped, with the reason. In Markdown, every text of a
-subject is escaped, so it cannot become a heading, a link, a mention or HTML.
+failures, and cases that the subject does not promise, are skipped, with the reason.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from conformance.interface.results import CaseResult, RunResult, Violation, counted, size_in_words, size_options
-from conformance.interface.safe_text import block, code, escaped, one_line, visible
-from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
-from conformance.reports.recorded import in_letters
-from conformance.reports.stored import COMMAND, bundle_name, finding_of, replay_command, run_command
+from conformance.interface.results import CaseResult, RunResult, counted, size_options
+from conformance.interface.safe_text import one_line, visible
+from conformance.reports.stored import COMMAND, run_command
 from conformance.reports.summary import Standing, Tone, direct_first, in_full, reason_for, standing, summarise
-from conformance.requirements.catalogue import origin
 
 
 def to_junit(result: RunResult) -> str:
@@ -146,110 +140,3 @@ def to_badge(result: RunResult) -> str:
         "isError": summary.tone in (Tone.BAD, Tone.UNKNOWN),
     }
     return json.dumps(badge, indent=1) + "\n"
-
-
-# Markdown
-
-
-MOST_CASES: Final = 3
-"""How many checks of one cause are shown. The other reports show all."""
-MOST_OPEN: Final = 20
-"""How many cases without a verdict are named."""
-LONGEST: Final = 1_500
-"""The length of one explanation, in characters. GitHub limits the summary of a job to 1 MiB."""
-
-_SIGNS: Final = {Tone.GOOD: "✅", Tone.WARNING: "⚠️", Tone.BAD: "❌", Tone.UNKNOWN: "❓"}
-
-
-def to_markdown(result: RunResult, folder: Path | None = None) -> str:
-    """The summary. `folder`: the folder of the reports, if it has bundles to replay."""
-    return "\n\n".join(_blocks(result, folder)) + "\n"
-
-
-def _blocks(result: RunResult, folder: Path | None) -> Iterator[str]:
-    """The blocks of the summary, between which blank lines stand."""
-    summary, subject, environment = summarise(result), result.subject, result.environment
-    yield f"# {_SIGNS[summary.tone]} {escaped(summary.sentence)}"
-    profiles = ", ".join(map(escaped, subject.profiles)) or "none"
-    selection = f", only {code(result.selection)}" if result.selection else ""
-    yield (
-        f"- Subject: {code(subject.named)} ({escaped(summary.subject)}), side {escaped(subject.side)}\n"
-        f"- It declares: {profiles}\n"
-        f"- Run: {escaped(size_in_words(result.profile))}, seed {result.seed}{selection}; "
-        f"{escaped(summary.exit_meaning)}\n"
-        f"- Cases: {escaped(summary.counted)}"
-    )
-    all_causes = causes(result)
-    yield from _causes(result, folder, [cause for cause in all_causes if not cause.warning], "Violated")
-    yield from _causes(result, folder, [cause for cause in all_causes if cause.warning], "Advice that is not followed")
-    if result.stale:
-        yield f"## Known failures that are no longer true ({len(result.stale)})"
-        yield "\n".join(f"- {code(entry.case)}: {escaped(entry.reason)}" for entry in result.stale)
-    yield from _open(result)
-    yield "The same run again:"
-    yield block(run_command(result))
-    kit = f"Kit {result.kit_version}, interface {result.interface_version}"
-    if environment.started:
-        kit += f"; {environment.started}, {environment.seconds:.1f} s, {environment.platform}, {environment.python}"
-    yield escaped(kit)
-
-
-def _causes(result: RunResult, folder: Path | None, listed: list[Cause], heading: str) -> Iterator[str]:
-    if listed:
-        names = {requirement.requirement for cause in listed for requirement in cause.requirements}
-        yield f"## {heading}: {counted(len(names), 'requirement')}, {counted(len(listed), 'probable cause')}"
-    for number, cause in enumerate(listed, 1):
-        yield from _cause(result, number, cause, folder)
-
-
-def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> Iterator[str]:
-    yield f"### {number}. {escaped(cause.headline)}"
-    shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
-    yield escaped("; ".join([*shown, *cause.hints])) + "."
-    for requirement in cause.requirements[:1]:
-        source = origin(requirement.level, requirement.source, requirement.section)
-        rule = f"\n>\n> {escaped(requirement.section)}: {escaped(requirement.rule)}" if requirement.rule else ""
-        yield f"> {escaped(requirement.paraphrase)}\n> {escaped(requirement.requirement)} ({escaped(source)}){rule}"
-        if requirement.links:
-            yield f"Source: {', '.join(f'[{escaped(link.title)}]({link.url})' for link in requirement.links)}"
-    if len(cause.requirements) > 1:
-        verdict = "not followed" if cause.warning else "violated"
-        others = ", ".join(requirement.requirement for requirement in cause.requirements[1:])
-        yield f"Also {verdict}: {escaped(others)}."
-    for evidence in cause.evidence[:MOST_CASES]:
-        yield from _finding(result, evidence.case, evidence.violation, folder, variants_in_words(evidence.cases))
-    if len(cause.evidence) > MOST_CASES:
-        yield f"And in {counted(len(cause.evidence) - MOST_CASES, 'more check')}."
-    if like := mutants_like(result, cause):
-        yield f"Bad subjects with a similar defect: {', '.join(map(code, like))}."
-
-
-def _finding(
-    result: RunResult, case: CaseResult, violation: Violation, folder: Path | None, variants: str
-) -> Iterator[str]:
-    known = reason_for(result, case, violation)
-    note = f" (known: {escaped(known)})" if known else ""
-    message = escaped(_cut(in_letters(violation.message, recorded_of(case))))
-    yield f"{code(case.case)} after {counted(case.operations, 'operation')}{note}: {message}"
-    if variants not in case.case:
-        yield f"The same on {escaped(variants)}."
-    again = run_command(result, case) if folder is None else replay_command(finding_of(folder, bundle_name(case)))
-    yield block(again)
-
-
-def _cut(text: str) -> str:
-    return (
-        text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters; all in the other reports)"
-    )
-
-
-def _open(result: RunResult) -> Iterator[str]:
-    cases = [case for case in result.cases if standing(result, case) in (Standing.INCONCLUSIVE, Standing.NOT_RUN)]
-    if cases:
-        yield f"## Without a verdict ({len(cases)})"
-        lines = [
-            f"- {code(case.case)}, {standing(result, case)}: {escaped(_cut(case.reason or result.stopped))}"
-            for case in cases[:MOST_OPEN]
-        ]
-        more = [f"- and {counted(len(cases) - MOST_OPEN, 'more case')}"] if len(cases) > MOST_OPEN else []
-        yield "\n".join(lines + more)

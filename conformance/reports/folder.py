@@ -1,6 +1,6 @@
 """A folder of reports. One run claims it, and writes each file atomically.
 
-    result.json  junit.xml  summary.md  badge.json  index.html  player.html
+    result.json  junit.xml  summary.md  badge.json  index.html
     findings/<case>/finding.json  history.jsonl  README.md
 
 The run removes findings of earlier runs from the folder, but no other files.
@@ -16,7 +16,7 @@ from typing import Final, Self
 from conformance.interface.extras import how_to_install
 from conformance.interface.results import RunResult
 from conformance.interface.subject import Closing
-from conformance.reports.ci import to_badge, to_junit, to_markdown
+from conformance.reports.ci import to_badge, to_junit
 from conformance.reports.stored import (
     FILES,
     FINDING,
@@ -29,6 +29,7 @@ from conformance.reports.stored import (
     write_file,
 )
 from conformance.reports.summary import failing_cases
+from conformance.reports.text import to_markdown
 
 LOCK: Final = ".delta-commit-conformance.lock"
 FINDINGS: Final = "findings"
@@ -74,13 +75,12 @@ class ReportFolder(Closing):
         """Write all reports, `result.json` last: when it exists, all other reports exist. Raises `ReportError`."""
         if self._lock is None:
             raise RuntimeError("claim the folder first: `with ReportFolder(path) as folder`")
-        from conformance.reports.page import PLAYER, to_html, to_player  # both need an optional library
+        from conformance.reports.page import to_html  # it needs an optional library
 
         reports: dict[str, Callable[[], str]] = {
             "junit.xml": lambda: to_junit(result),
             "summary.md": lambda: to_markdown(result, self.path),
             "badge.json": lambda: to_badge(result),
-            PLAYER: lambda: to_player(result),
             "index.html": lambda: to_html(result, self.path),
             "result.json": lambda: to_json(result),
         }
@@ -88,11 +88,8 @@ class ReportFolder(Closing):
             self._sweep()
             written = self._write_findings(result)
             for name, make in reports.items():
-                if text := make():
-                    write_file(self.path / name, text)
-                    written.append(self.path / name)
-                else:
-                    (self.path / name).unlink(missing_ok=True)  # left by an earlier run
+                write_file(self.path / name, make())
+                written.append(self.path / name)
         except OSError as error:
             raise _unwritable(self.path, error) from None
         return written

@@ -70,22 +70,6 @@
     });
   }
 
-  // Drawings: names of lanes stay in sight, and what contradicts is what one sees first.
-  const settle = (box) => {
-    if (box.settled || !box.clientWidth) return;
-    box.settled = true;
-    const [start, end] = box.dataset.focus.split(" ").map(Number);
-    box.scrollLeft = Math.min(start - 40, (start + end - box.clientWidth) / 2);
-    const hint = box.parentElement.querySelector(".narrow");
-    if (hint) hint.style.display = box.scrollWidth > box.clientWidth ? "inline" : "none";
-  };
-  for (const box of all("[data-focus]")) {
-    const names = box.querySelector(".names");
-    box.addEventListener("scroll", () => names.setAttribute("transform", `translate(${box.scrollLeft} 0)`), { passive: true });
-    box.closest("details")?.addEventListener("toggle", () => settle(box));
-    settle(box);
-  }
-
   // A link to something inside closed details opens them; paper shows everything.
   const reveal = () => {
     let target = null;

@@ -4,12 +4,11 @@ A page shows failures first; then every requirement, every case, and cases witho
 JavaScript the page shows everything, without filters.
 
 The page of several runs has a column for each subject, a row for each requirement, and a verdict in each cell. The cell
-of a violation links to the finding with its drawing, further down. Owners and clients have different requirements, and
+of a violation links to the finding with its chart, further down. Owners and clients have different requirements, and
 so separate tables.
 """
 
 import base64
-import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -34,8 +33,7 @@ from conformance.interface.results import (
 )
 from conformance.interface.safe_text import visible
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
-from conformance.reports.history_story import history_story
-from conformance.reports.lanes import colour_of, draw
+from conformance.reports.chart import chart, colour_of
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
     Recorded,
@@ -43,12 +41,10 @@ from conformance.reports.recorded import (
     contradicts_the_log,
     read_history,
     sides,
-    tabulate,
 )
-from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
+from conformance.reports.stored import bundle_name, finding_of, play_command, replay_command, run_command
 from conformance.reports.summary import Standing, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
-from conformance.story import page as player
 
 HERE: Final = Path(__file__).parent
 SIGNS: Final = {
@@ -79,8 +75,6 @@ CASE_SIGNS: Final = {
 }
 OTHERS: Final = {"owner": "readers' and writers'", "client": "owners'"}
 """For each side of a subject, the parties that most of its not applicable requirements bind."""
-PLAYER: Final = "player.html"
-"""The name of the player's file, in the same folder."""
 MOST_NAMES: Final = 50
 """How many cases with the same reason are named."""
 
@@ -123,24 +117,6 @@ def rendered(template: str, **values: Any) -> str:
             **values,
         )
     )
-
-
-def to_player(result: RunResult) -> str:
-    """The player: a page that shows step by step each finding of `to_html` that has a history; empty if none has one.
-
-    It is one file for all findings, which share its script. It is not a part of the page of `to_html`, so that a reader
-    of the verdict, perhaps on a phone, does not load the steps of forty histories.
-    """
-    stories = []
-    evidence = [evidence for cause in causes(result) for evidence in cause.evidence[:MOST_EXPLAINED]]
-    for shown in evidence[:MOST_DRAWINGS]:
-        with contextlib.suppress(InvalidHistoryError):
-            text = (shown.case.history or "").encode("utf-8", "surrogatepass")
-            violations = (shown.violation, *shown.others)
-            stories.append(
-                history_story(text, violations, name=bundle_name(shown.case), title=f"Check: {shown.case.title}")
-            )
-    return player(stories, title=f"Findings in {visible(result.subject.name)}, step by step") if stories else ""
 
 
 def _environment() -> Environment:
@@ -268,12 +244,12 @@ def reasons(result: RunResult) -> list[dict[str, Any]]:
     ]
 
 
-# The findings, each under its probable cause, with its drawing
+# The findings, each under its probable cause, with its chart
 
 MOST_EXPLAINED: Final = 4
 """How many checks of one cause are explained. The others are named, with their commands. All have a bundle."""
-MOST_DRAWINGS: Final = 40
-"""How many drawings one page has. It should open quickly on a phone."""
+MOST_CHARTS: Final = 40
+"""How many charts one page has. It should open quickly on a phone."""
 MOST_ALIKE: Final = 5
 """How many further violations of the same case are shown."""
 
@@ -320,11 +296,12 @@ class _Explanations:
         them. `sides`: the operations that contradict each other; `against`: what the operation contradicts, if there is
         only one; `missing`: those that the history does not have. `alike`: further violations of the case, and `more`
         of them that are not shown. `shortened`: the history was shrunk, or is too long for the page. `problem`: why
-        there is no drawing. `bundle` and `watch`: the addresses of its folder and in the player, if they exist."""
+        there is no chart. `bundle`: the address of its folder, and `watch`: the command that
+        plays it, if it exists."""
         case, violation = evidence.case, evidence.violation
         self.explained += 1
         recorded, problem = self._recorded(case)
-        drawing = None if recorded is None else draw(recorded, violation)
+        shown = None if recorded is None else chart(recorded, violation)
         composed = headline(violation.expected, violation.observed)
         steps = None if recorded is None else {step.id for step in recorded.steps}
         missing = [str(operation) for operation in violation.operations if steps is not None and operation not in steps]
@@ -341,21 +318,20 @@ class _Explanations:
             "missing": ", ".join(missing[:MOST_ALIKE]),
             "alike": [_marked(other.message, recorded) for other in evidence.others[:MOST_ALIKE]],
             "more": max(0, len(evidence.others) - MOST_ALIKE),
-            "shortened": case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
-            "drawing": drawing,
-            "table": None if recorded is None else tabulate(recorded, violation),
+            "shortened": case.reproduction is not None or (shown is not None and shown["drawn"] < shown["of"]),
+            "chart": shown,
             "problem": problem,
             "replay": self._replay(case),
             "run": run_command(self.result, case),
             "bundle": "" if self.folder is None else f"{self.link}findings/{bundle_name(case)}",
-            "watch": "" if self.folder is None else f"{self.link}{PLAYER}#{bundle_name(case)}",
+            "watch": "" if self.folder is None else play_command(finding_of(self.folder, bundle_name(case))),
         }
 
     def _recorded(self, case: CaseResult) -> tuple[Recorded | None, str]:
         if case.history is None:
             return None, "no history was recorded"
-        if self.explained > MOST_DRAWINGS:
-            return None, f"this page draws {MOST_DRAWINGS} findings at most"
+        if self.explained > MOST_CHARTS:
+            return None, f"this page has {MOST_CHARTS} charts at most"
         try:
             return read_history(case.history), ""
         except InvalidHistoryError as error:
@@ -363,7 +339,7 @@ class _Explanations:
 
 
 def _marked(text: str, recorded: Recorded | None) -> Markup:
-    """The text, with words in backticks as code, and each attempt as its letter in the drawing's colour."""
+    """The text, with words in backticks as code, and each attempt as its letter in the chart's colour."""
     marked = _prose(text)
     long = [attempt for attempt in ({} if recorded is None else recorded.letters) if len(attempt) > LONGEST_ATTEMPT]
     if recorded is None or not long:

@@ -1,15 +1,13 @@
-"""The recorded history of a case: its steps, their labels, the contradicting operations, and a table in words."""
+"""The recorded history of a case: its steps, their labels, and the contradicting operations."""
 
 import io
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from conformance.checkers.check import describe_answer, describe_request
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Fault, FileLook, Header, InvalidHistoryError, Witness
@@ -23,7 +21,7 @@ from conformance.interface.safe_text import one_line
 Step = Operation | FileLook
 
 MOST_DRAWN: Final = 24
-"""How many steps one drawing has. A drawing with more is unreadable; the table below it has all steps."""
+"""How many steps one chart has. One with more is unreadable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +36,14 @@ class Recorded:
     times: Times
     complete: bool = True
     """Whether the final log could be read."""
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether the steps are about more than one table."""
+        about = [
+            step for step in self.steps if isinstance(step, FileLook) or not isinstance(step.request, events.Other)
+        ]
+        return len({step.table for step in about}) > 1
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -126,11 +132,6 @@ def began(step: Step) -> int:
 def ended(step: Step) -> int | None:
     """The time of the step's end; None: it never ended."""
     return step.at if isinstance(step, FileLook) else step.answered
-
-
-def is_unknown(step: Step) -> bool:
-    """Whether it is unknown if or when the step takes effect."""
-    return isinstance(step, Operation) and (step.answer is None or isinstance(step.answer, events.Unknown))
 
 
 def contradiction(violation: Violation) -> tuple[int, ...]:
@@ -298,13 +299,6 @@ def cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def columns(text: str) -> int:
-    """How many columns of a fixed-width font the text takes."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
-
-
 def operation_of(request: events.Request) -> str:
     """The name of the request's operation."""
     return request.name if isinstance(request, events.Other) else name_of(request)
@@ -320,55 +314,3 @@ def _in_words(versions: list[int]) -> str:
     if len(ordered) > 1 and ordered[-1] - ordered[0] == len(ordered) - 1:
         return f"v{ordered[0]}..{ordered[-1]}"
     return " ".join(f"v{version}" for version in ordered)
-
-
-# A history in words
-
-MOST_ROWS: Final = 200
-"""How many operations one table has."""
-
-
-def tabulate(recorded: Recorded, violation: Violation) -> dict[str, Any]:
-    """The same history as the drawing, as a table in words; for a long history, its part around the contradiction."""
-    numbers = sides(recorded, violation)
-    rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
-    rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
-    rows.sort(key=lambda pair: pair[0])
-    places = [index for index, (_, row) in enumerate(rows) if row["mark"]] or [len(rows) - 1]
-    start = max(0, min((places[0] + places[-1] - MOST_ROWS) // 2, len(rows) - MOST_ROWS))
-    kept = [row for _, row in rows[start : start + MOST_ROWS]]
-    return {
-        "rows": kept,
-        "left_out": len(rows) - len(kept),
-        "log": [_version(witness) for witness in recorded.log[-MOST_ROWS:]],
-        "clock": "ms since the first event" if recorded.times.real else "events, counted",
-    }
-
-
-def _row(step: Step, numbers: Sequence[int], times: Times) -> dict[str, str]:
-    end = ended(step)
-    return {
-        "number": str(step.id),
-        "client": "external observer" if isinstance(step, FileLook) else step.client,
-        "request": "list files" if isinstance(step, FileLook) else describe_request(step.request),
-        "time": f"{times.shown(began(step))} to {'the end' if end is None else times.shown(end)}",
-        "answer": _answer_text(step),
-        "mark": str(numbers.index(step.id) + 1) if step.id in numbers else "",
-    }
-
-
-def _answer_text(step: Step) -> str:
-    if isinstance(step, FileLook):
-        return answer_label(step)
-    return "no answer" if step.answer is None else describe_answer(step.answer)
-
-
-def _fault(fault: Fault, times: Times) -> dict[str, str]:
-    what, when = f"fault: {fault.kind}", times.shown(fault.at)
-    return {"number": "", "client": fault.client, "request": what, "time": when, "answer": fault.note, "mark": ""}
-
-
-def _version(witness: Witness) -> str:
-    attempt = witness.attempt or "unknown attempt"
-    how = "before the history" if witness.before else witness.commit_mode or "ratified"
-    return f"{witness.table}, version {witness.version}: {attempt}, {how}"

@@ -52,7 +52,7 @@ def test_the_kit_finds_a_bad_owner_and_reports_it_in_every_form(installed: Path,
     assert done.returncode == 1, done.stderr
     assert "PROFILE-RETRY-01" in done.stdout
     report = tmp_path / "report"
-    assert {"index.html", "player.html", "junit.xml", "summary.md", "badge.json", "result.json"} <= {
+    assert {"index.html", "junit.xml", "summary.md", "badge.json", "result.json"} <= {
         path.name for path in report.iterdir()
     }
     assert json.loads((report / "result.json").read_text("utf-8"))["requirements"]

@@ -1,4 +1,4 @@
-"""The HTML pages of one run and of several subjects: content, drawings, valid markup, escaped input, accessibility."""
+"""The HTML pages of one run and of several subjects: content, charts, valid markup, escaped input, accessibility."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from conformance.history import events
 from conformance.history.times import Times, times_of
 from conformance.interface.results import CaseResult, Violation
 from conformance.reports import stored
-from conformance.reports.lanes import Drawing, draw
+from conformance.reports.chart import chart
 from conformance.reports.page import HERE
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.running.worker import with_readable_times
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.xdist_group("page")
 """Each page is rendered once."""
 
 HTML = "{http://www.w3.org/1999/xhtml}"
-SVG = "{http://www.w3.org/2000/svg}"
 FOLDER = Path("a folder/report")
 SOURCES = {link.url for requirement in runs.requirements(()) for link in requirement.links}
 """The public addresses of the documents. The page may link to them, but loads none of them."""
@@ -113,7 +112,7 @@ HISTORIES = [None, "", "x\n{}", "{}", '{"event":"header"', '{"event":"header"}\n
 
 
 @pytest.mark.parametrize("history", sampled(HISTORIES, 4))
-def test_an_unreadable_history_has_no_drawing_and_no_times(history: str | None) -> None:
+def test_an_unreadable_history_has_no_chart_and_no_times(history: str | None) -> None:
     assert times_of(history) == Times()
     with pytest.raises(events.InvalidHistoryError):
         read_history(history or "")
@@ -121,8 +120,8 @@ def test_an_unreadable_history_has_no_drawing_and_no_times(history: str | None) 
     root = parsed(reports.to_html(runs.run(case)))
     finding = next(of_class(root, "finding"))
     assert case.violations[0].message in text_of(finding)
-    assert "No drawing: " in text_of(finding)
-    assert not list(root.iter(f"{SVG}svg"))
+    assert "No chart: " in text_of(finding)
+    assert not list(of_class(root, "chart"))
 
 
 # The page of several subjects
@@ -161,7 +160,7 @@ def test_each_subject_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.Mon
     assert (result.complete, result.stopped) == (False, "the budget of 3600 s expired"), ran.stderr
 
 
-# Drawings of histories, and times
+# Charts of histories, and times
 
 
 BAD = runs.histories("bad")
@@ -196,68 +195,62 @@ def long_draft(commits: int = 100) -> Draft:
     return draft
 
 
-def boxes(drawing: Drawing) -> list:
-    return [box for lane in (*drawing.lanes, drawing.flags, drawing.log) for box in lane.boxes]
+def cells(drawn: dict) -> list[dict]:
+    return [cell for row in drawn["rows"] for cell in row["cells"] if cell["number"] is not None]
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_the_contradicting_steps_are_marked_and_connected(path) -> None:
+def test_the_contradicting_steps_are_marked(path) -> None:
     case = runs.failed(path)
     assert case.history is not None
     for violation in case.violations:
-        drawing = draw(read_history(case.history), violation)
-        marks = sorted(box.mark for box in boxes(drawing) if box.mark)
+        drawn = chart(read_history(case.history), violation)
+        marks = sorted(shown["mark"] for shown in (*cells(drawn), *drawn["log"]) if shown["mark"])
         two = violation.contradicting == 2 and len(violation.operations) > 1
-        if two or (contradicts_the_log(violation) and violation.operations):
-            assert marks == [1, 2]
-            assert drawing.join.startswith("M")
-        else:
-            assert marks == [1]
-            assert drawing.join == ""
+        assert marks == ([1, 2] if two or (contradicts_the_log(violation) and violation.operations) else [1])
 
 
-def test_a_version_missing_from_the_final_log_is_drawn_as_missing() -> None:
+def test_a_version_missing_from_the_final_log_is_shown_as_missing() -> None:
     draft = Draft(before=1, log=[Version("old")])
     draft.ask("writer", 1, 2, events.Commit(version=1, attempt="a"), events.Ratified(version=1))
     violation = Violation(
         requirements=("CM-COMMIT-08",), message="", operations=(0,), contradicting=1, rule="ratified-but-lost",
         table="orders", version=1,
     )  # fmt: skip
-    drawing = draw(recorded(draft), violation)
-    assert [(box.lines, box.kind, box.mark) for box in drawing.log.boxes] == [
-        (("v0 old", "before the history"), "version", 0),
-        (("v1", "not there"), "missing", 2),
-    ]
+    log = chart(recorded(draft), violation)["log"]
+    assert [(line["version"], line["how"], line["mark"]) for line in log] == [
+        (0, "before the history", 0), (1, "not there", 2),
+    ]  # fmt: skip
 
 
-def test_an_unknown_outcome_is_open_ended() -> None:
+def test_a_step_without_an_answer_lasts_to_the_end_beside_later_ones() -> None:
     draft = Draft(before=1, log=[Version("old")])
     draft.ask("left", 1, 3, events.Commit(version=1, attempt="a"), events.Unknown(reason="timed out"))
     draft.ask("left", 4, None, events.Commit(version=1, attempt="b"), None)
     draft.ask("left", 5, 6, events.GetCommits(), events.Commits(latest=0))
-    drawing = draw(recorded(draft), NOTHING)
-    lost, silent, answered = drawing.lanes[0].boxes
-    assert lost.endless and silent.endless and not answered.endless
-    assert lost.tail == silent.tail > lost.x + lost.width and answered.tail == 0
-    assert len({lost.row, silent.row, answered.row}) == 3
-    assert silent.lines[1] == "→ no answer"
+    drawn = chart(recorded(draft), NOTHING)
+    assert drawn["lanes"] == [("left", 2)]
+    shown = [(cell["number"], cell["rows"], cell["kind"], cell["answer"]) for cell in cells(drawn)]
+    assert shown == [
+        (0, 2, "unknown", "unknown"), (1, 3, "unknown", "no answer"), (2, 2, "state", "latest 0"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("commits", [2, 25, 134])
-def test_a_long_history_is_drawn_around_the_contradiction(commits: int) -> None:
+def test_a_long_history_is_shown_around_the_contradiction(commits: int) -> None:
     history = recorded(long_draft(commits))
     reader = next(step.id for step in history.steps if getattr(step, "client", "") == "reader")
     violation = Violation(
         requirements=("CM-GET-04",), message="", operations=(reader, 0), rule="stale-read", table="orders", version=1
     )
-    drawing = draw(history, violation)
-    assert drawing.of == len(history.steps)
-    assert drawing.drawn == min(drawing.of, MOST_DRAWN)
-    assert {box.number for box in boxes(drawing) if box.mark} == {0, reader}
-    left_out = [box.lines[0] for box in drawing.flags.boxes if box.kind == "break"]
-    missing = sum(int(text.split()[0]) for text in left_out)
-    assert missing == drawing.of - drawing.drawn
-    assert f"{drawing.drawn} of {drawing.of}" in drawing.description or missing == 0
+    drawn = chart(history, violation)
+    assert (drawn["of"], drawn["drawn"]) == (len(history.steps), min(len(history.steps), MOST_DRAWN))
+    assert {cell["number"] for cell in cells(drawn) if cell["mark"]} == {0, reader}
+    notes = [note for row in drawn["rows"] for note in row["notes"]]
+    missing = sum(int(note.split()[0]) for note in notes if note.endswith("not drawn"))
+    assert missing == drawn["of"] - drawn["drawn"]
+    width = sum(tracks for _, tracks in drawn["lanes"])
+    assert sum(cell["rows"] for row in drawn["rows"] for cell in row["cells"]) == width * len(drawn["rows"])
 
 
 # Times in explanations

@@ -1,13 +1,12 @@
-"""The verdict of a run for a person at a shell."""
+"""A run in plain text: what the console shows, and the summary of a job of a CI system."""
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from conformance.adapters.identity import COMMIT_MODE_OF
-from conformance.command.output import listed, show
 from conformance.interface.results import (
     CaseResult,
     RequirementVerdict,
@@ -15,16 +14,17 @@ from conformance.interface.results import (
     Violation,
     counted,
     headline,
+    listed,
     matches,
     size_in_words,
 )
-from conformance.interface.safe_text import one_line
+from conformance.interface.safe_text import block, escaped, one_line, visible
 from conformance.programs.pinned import is_of_pinned
 from conformance.programs.program import step_name
 from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
 from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
-from conformance.reports.summary import Standing, beyond_message, is_selection, reason_for, standing, summarise
+from conformance.reports.summary import Standing, Tone, beyond_message, is_selection, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
 from conformance.running.verdicts import JUDGED
 
@@ -39,77 +39,88 @@ _VERDICTS: Final = (
 )
 
 
-def show_result(result: RunResult, folder: Path | None) -> None:
+def to_text(result: RunResult, folder: Path | None) -> str:
     """The probable causes, each with its simplest case, and then the verdict. `folder`: of the reports."""
+    return visible("\n".join(_lines(result, folder)))
+
+
+_SIGNS: Final = {Tone.GOOD: "✅", Tone.WARNING: "⚠️", Tone.BAD: "❌", Tone.UNKNOWN: "❓"}
+
+
+def to_markdown(result: RunResult, folder: Path | None = None) -> str:
+    """The verdict as a heading, and the text. `folder`: the folder of the reports, if it has bundles to replay."""
+    summary = summarise(result)
+    return f"# {_SIGNS[summary.tone]} {escaped(summary.sentence)}\n\n{block(to_text(result, folder), 'text')}\n"
+
+
+def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     shown = causes(result)
     for number, cause in enumerate(shown[:MOST_CAUSES], 1):
-        _show_cause(result, number, cause, folder)
+        yield from _cause_lines(result, number, cause, folder)
     if len(shown) > MOST_CAUSES:
-        show(f"... and {counted(len(shown) - MOST_CAUSES, 'more probable cause')}: use --report FOLDER to get all\n")
+        yield f"... and {counted(len(shown) - MOST_CAUSES, 'more probable cause')}: use --report FOLDER to get all\n"
     for entry in result.stale:
         judged = any(matches(entry.case, case.case) for case in result.cases)
         why = "it did not fail as listed" if judged else "there is no such case"
         named = f"{entry.case}, {entry.requirement}" if entry.requirement else entry.case
-        show(f"stale known failure: {named}: {why}; remove it from the list")
+        yield f"stale known failure: {named}: {why}; remove it from the list"
     if not _is_a_story(result):
-        _show_open(result)
+        yield from _open_lines(result)
     summary = summarise(result)
-    show(f"{summary.subject} ({one_line(result.subject.named)}), {size_in_words(result.profile)}, seed {result.seed}")
+    yield f"{summary.subject} ({one_line(result.subject.named)}), {size_in_words(result.profile)}, seed {result.seed}"
     if result.selection:
-        show(f"selection: {one_line(result.selection)}")
+        yield f"selection: {one_line(result.selection)}"
     if _is_a_story(result):
-        show(result.stopped)
+        yield result.stopped
     else:
-        for line in _coverage(result):
-            show(line)
-        show(summary.counted)
-        for line in programs_in_words(result.cases):
-            show(line)
-    show(summary.brief if _is_a_story(result) else summary.sentence)
+        yield from _coverage(result)
+        yield summary.counted
+        yield from programs_in_words(result.cases)
+    yield summary.brief if _is_a_story(result) else summary.sentence
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
-    show(f"{seconds}{summary.exit_meaning}")
+    yield f"{seconds}{summary.exit_meaning}"
     if folder is not None:
-        show(f"report: {folder / 'index.html'}")
+        yield f"report: {folder / 'index.html'}"
 
 
-def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> None:
+def _cause_lines(result: RunResult, number: int, cause: Cause, folder: Path | None) -> Iterator[str]:
     verdict = "not followed" if cause.warning else "violated"
-    show(f"{number}. {cause.headline} ({verdict})")
+    yield f"{number}. {cause.headline} ({verdict})"
     shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
-    show(f"  {'; '.join([*shown, *cause.hints])}")
+    yield f"  {'; '.join([*shown, *cause.hints])}"
     for requirement in cause.requirements[:1]:
         source = origin(requirement.level, requirement.source, requirement.section)
         words = f"{requirement.requirement} ({source}): {requirement.paraphrase}"
         for text in (words, requirement.rule and f"{requirement.section}: {requirement.rule}"):
             if text:
-                show(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))
+                yield textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  ")
         for link in requirement.links:
-            show(f"  source: {link.url}")
+            yield f"  source: {link.url}"
     if more := [requirement.requirement for requirement in cause.requirements[1:]]:
-        show(f"  also {verdict}: {listed(more, 8)}")
+        yield f"  also {verdict}: {listed(more, 8)}"
     for evidence in cause.evidence[:1]:
-        _show_case(result, evidence.case, evidence.violation, variants_in_words(evidence.cases))
+        yield from _case_lines(result, evidence.case, evidence.violation, variants_in_words(evidence.cases))
         again = run_command(result, evidence.case)
         if folder is not None:
             again = replay_command(finding_of(folder, bundle_name(evidence.case)))
-        show(f"    reproduce: {again}")
+        yield f"    reproduce: {again}"
     if others := [evidence.case.check for evidence in cause.evidence[1:]]:
-        show(f"  also shown by: {listed(others, 4)}")
+        yield f"  also shown by: {listed(others, 4)}"
     if alike := mutants_like(result, cause):
-        show(f"  bad subjects with a similar defect: {', '.join(alike)}")
-    show()
+        yield f"  bad subjects with a similar defect: {', '.join(alike)}"
+    yield ""
 
 
-def _show_case(result: RunResult, case: CaseResult, violation: Violation, variants: str) -> None:
+def _case_lines(result: RunResult, case: CaseResult, violation: Violation, variants: str) -> Iterator[str]:
     known = reason_for(result, case, violation)
-    show(f"  {case.case}, {counted(case.operations, 'operation')}{f' (known: {one_line(known)})' if known else ''}")
+    yield f"  {case.case}, {counted(case.operations, 'operation')}{f' (known: {one_line(known)})' if known else ''}"
     if variants not in case.case:
-        show(f"    the same on {variants}")
+        yield f"    the same on {variants}"
     recorded = recorded_of(case)
-    show(f"    {_cut(in_letters(violation.message, recorded))}")
+    yield f"    {_cut(in_letters(violation.message, recorded))}"
     composed = violation.message.endswith(headline(violation.expected, violation.observed))
     for name, text in ({} if composed else beyond_message(violation)).items():
-        show(f"    {name.lower()}: {_cut(in_letters(text, recorded))}")
+        yield f"    {name.lower()}: {_cut(in_letters(text, recorded))}"
 
 
 def _is_a_story(result: RunResult) -> bool:
@@ -117,7 +128,7 @@ def _is_a_story(result: RunResult) -> bool:
     return "\n" in result.stopped.strip()
 
 
-def _show_open(result: RunResult) -> None:
+def _open_lines(result: RunResult) -> Iterator[str]:
     """Show the reasons of cases without a verdict and of skipped cases. The verdict line has the reason for a stop."""
     for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reasons: dict[str, list[str]] = {}
@@ -126,16 +137,16 @@ def _show_open(result: RunResult) -> None:
                 reasons.setdefault(one_line(case.reason), []).append(case.case)
         for reason, cases in list(reasons.items())[:5]:
             why = "" if reason and reason in one_line(result.stopped) else f"{_cut(reason)}: "
-            show(f"{kind}: {why}{counted(len(cases), 'case')}: {listed(cases, 2)}")
+            yield f"{kind}: {why}{counted(len(cases), 'case')}: {listed(cases, 2)}"
         if len(reasons) > 5:
-            show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
+            yield f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}"
     for reason, number in Counter(one_line(case.unwatched) for case in result.cases if case.unwatched).items():
-        show(f"note: the order in which files appear was not checked: {_cut(reason)} ({counted(number, 'case')})")
+        yield f"note: the order in which files appear was not checked: {_cut(reason)} ({counted(number, 'case')})"
     skipped = Counter(one_line(case.reason) for case in result.cases if standing(result, case) is Standing.SKIPPED)
     if skipped:
         shown = [f"{_cut(reason)} ({counted(number, 'case')})" for reason, number in skipped.most_common(5)]
         more = len(skipped) - len(shown)
-        show(f"skipped: {'; '.join(shown)}{f'; and for {more} more reasons' if more else ''}")
+        yield f"skipped: {'; '.join(shown)}{f'; and for {more} more reasons' if more else ''}"
 
 
 def _coverage(result: RunResult) -> list[str]:
