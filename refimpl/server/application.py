@@ -7,14 +7,13 @@ concurrent requests. Then one of a few threads runs the call. A request that fai
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
-from refimpl.protocol.commit_owner import MaintenancePolicy, TableSummary
+from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
 from refimpl.server.access import Scope, Tokens, authorize, refuse_foreign_page
@@ -30,12 +29,10 @@ from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi, Parts
 from refimpl.server.names import Names
-from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call, description
+from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call
 from refimpl.warehouse import Warehouse
 
 logger = logging.getLogger("refimpl.server")
-
-_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,71 +61,26 @@ class Seen:
         return None if added is None else added.commit.version
 
 
-class Observation:
-    """The counters of one server, and its log: a JSON line for each request. Neither contains headers or bodies, so
-    no token can get into them."""
-
-    def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "commit_owner_requests", "Requests by call and status", ["call", "status"], registry=registry
-        )
-        self._seconds = Histogram(
-            "commit_owner_request_seconds", "Time to answer", ["call"], buckets=_BUCKETS, registry=registry
-        )
-        self._commits = Counter("commit_owner_commits", "Proposals that landed, replays included", registry=registry)
-        self._conflicts = Counter(
-            "commit_owner_conflicts", "Proposals that lost a race or failed the etag check", registry=registry
-        )
-        self._backlog = Gauge(
-            "commit_owner_unpublished_commits", "Ratified commits that are not published yet", ["table"],
-            registry=registry,
-        )  # fmt: skip
-        self._tables = Gauge("commit_owner_tables", "Live tables", registry=registry)
-        self._halted = Gauge(
-            "commit_owner_halted_tables", "Tables that reject commits until they are repaired", registry=registry
-        )
-
-    def record_answer(self, seen: Seen, status: int, seconds: float) -> None:
-        """Count and log an answer."""
-        self._requests.labels(seen.route, str(status)).inc()
-        self._seconds.labels(seen.route).observe(seconds)
-        if seen.version is not None:
-            if status == 200:
-                self._commits.inc()
-            elif status == 409:
-                self._conflicts.inc()
-        if not logger.isEnabledFor(logging.INFO):
-            return
-        facts = {
-            "call": seen.route,
-            "method": seen.method,
-            "status": status,
-            "ms": round(seconds * 1000, 3),
-            "caller": seen.caller,
-            "on": ".".join(seen.path.values()) or None,
-            "version": seen.version,
-            "error": seen.error,
-            "message": seen.message if status >= 500 else None,
-        }
-        logger.log(
-            logging.WARNING if status >= 500 else logging.INFO,
-            "%s",
-            line({key: value for key, value in facts.items() if value is not None}),
-        )
-
-    def record_defect(self, seen: Seen, error: Exception) -> None:
-        """Log an unexpected error with its traceback; the answer does not show it."""
-        logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
-
-    def exposition(self, tables: Sequence[TableSummary]) -> bytes:
-        """All metrics in Prometheus' text format, with the current state of the live tables."""
-        self._backlog.clear()
-        for table in tables:
-            self._backlog.labels(table.name or table.table_id).set(table.backlog)
-        self._tables.set(len(tables))
-        self._halted.set(sum(table.halted is not None for table in tables))
-        return generate_latest(self._registry)
+def log_answer(seen: Seen, status: int, seconds: float) -> None:
+    """Log an answer as a line of JSON. It contains neither headers nor bodies, so no token can get into it."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    facts = {
+        "call": seen.route,
+        "method": seen.method,
+        "status": status,
+        "ms": round(seconds * 1000, 3),
+        "caller": seen.caller,
+        "on": ".".join(seen.path.values()) or None,
+        "version": seen.version,
+        "error": seen.error,
+        "message": seen.message if status >= 500 else None,
+    }
+    logger.log(
+        logging.WARNING if status >= 500 else logging.INFO,
+        "%s",
+        line({key: value for key, value in facts.items() if value is not None}),
+    )
 
 
 def line(facts: dict[str, Any]) -> str:
@@ -178,7 +130,6 @@ class Server:
     ) -> None:
         """`always_token`: reject requests without one, even while the warehouse has none."""
         self.limits = limits or Limits()
-        self.observation = Observation()
         self.tokens = Tokens(warehouse)
         self._warehouse = warehouse
         self._always_token = always_token
@@ -190,7 +141,6 @@ class Server:
         self._checks = scheduling.Pool(1, self.limits.requests, lock=False)
         self._large_bodies = scheduling.Slots(self.limits.requests)
         self._queue = scheduling.FairQueue()
-        self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
         self.application.router.redirect_slashes = False  # it would follow the request's Host, unchecked
 
@@ -214,8 +164,6 @@ class Server:
             *(Route(path, _Endpoint(self._dispatcher(routes))) for path, routes in by_path.items()),
             Route(SETTINGS_PATH, _Endpoint(self._plain("setting", Scope.READ, self._setting))),
             Route("/health", _Endpoint(self._plain("health", None, self._health))),
-            Route("/metrics", _Endpoint(self._plain("metrics", Scope.READ, self._metrics))),
-            Route("/openapi.json", _Endpoint(self._plain("openapi", Scope.READ, self._openapi))),
         ]
 
     # From a request to its answer
@@ -344,7 +292,7 @@ class Server:
         return bytes(content)
 
     async def _observe(self, name: str, request: Request, answered: Callable[[Seen], Awaitable[Response]]) -> Response:
-        """The answer, or an error in the documented shape; both are counted and logged."""
+        """The answer, or an error in the documented shape; both are logged."""
         started = time.perf_counter()
         deadline = time.monotonic() + self.limits.request_seconds
         path = request.scope["path"]
@@ -360,15 +308,15 @@ class Server:
         except ClientDisconnect:
             gone = ApiError(HTTPStatus.BAD_REQUEST, "BadRequestException", "the body was cut short; nothing was done")
             response = refused(seen, gone, request.method)
-        except Exception as error:  # noqa: BLE001 - the border: nothing of it reaches the client
-            self.observation.record_defect(seen, error)
+        except Exception as error:
+            logger.exception("%s", line({"call": seen.route, "defect": type(error).__name__}))
             unknown = ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "CommitStateUnknownException" if name in _COMMITTING else "InternalServerErrorException",
                 "internal error; the outcome is unknown; see the server log",
             )
             response = refused(seen, unknown, request.method)
-        self.observation.record_answer(seen, response.status_code, time.perf_counter() - started)
+        log_answer(seen, response.status_code, time.perf_counter() - started)
         return response
 
     # Endpoints that are not part of the API
@@ -398,19 +346,10 @@ class Server:
         self._delta.owner.look_up("", None, None)  # the cheapest read: no table has this name
         return Response(b'{"status":"ok"}', media_type=JSON)
 
-    def _metrics(self) -> Response:
-        return Response(
-            self.observation.exposition(self._delta.owner.recorded_tables()),
-            media_type="text/plain; version=0.0.4; charset=utf-8",
-        )
-
-    def _openapi(self) -> Response:
-        return Response(self._description, media_type=JSON)
-
     async def _no_route(self, request: Request, _error: Exception) -> Response:
         async def answered(seen: Seen) -> Response:
             self._admit(seen, request, Scope.READ)
-            raise errors.not_found("unknown endpoint; /openapi.json lists all endpoints")
+            raise errors.not_found("unknown endpoint; /config of the Delta API lists its calls")
 
         return await self._observe("none", request, answered)
 
