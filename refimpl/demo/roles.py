@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from refimpl.warehouse import Warehouse
 if TYPE_CHECKING:
     from refimpl.spark import DeltaConnection
 
-FLIGHTS, JOURNAL, MONTH, BACKFILL_EVERY = "flights", "race", "month", 5
+FLIGHTS, MONTH, BACKFILL_EVERY = "flights", "month", 5
 PROPOSING, RATIFIED = "proposing", "ratified"
 """Where a writer pauses: its staged file is durable, but not proposed; its commit is ratified, but not answered."""
 
@@ -45,13 +44,11 @@ def pause(warehouse: Warehouse, connection: Connection, holds: set[str]) -> None
 
 
 def create(connection: Connection, directory: Path, file: str) -> None:
-    """Race for the table's name with a version 0 in a folder of its own. Then append the outcome to the journal."""
-    import pyarrow as pa
+    """Race for the table's name with a version 0 in a folder of its own."""
     from pyarrow import parquet
 
     with refimpl.open(directory) as warehouse:
-        journal, policy = warehouse.table(JOURNAL), MaintenancePolicy(backfill_every=BACKFILL_EVERY)
-        journal.snapshot()  # read it now, so that the append after the race is quick
+        policy = MaintenancePolicy(backfill_every=BACKFILL_EVERY)
         place, schema = (warehouse.owner, warehouse.environment, FLIGHTS), parquet.read_schema(file)
         creation = Creation.begin(*place, schema, partition_columns=[MONTH], policy=policy)
         connection.send(("ready", {}))
@@ -60,9 +57,7 @@ def create(connection: Connection, directory: Path, file: str) -> None:
             won, table_id = True, creation.finish().table_id
         except NameTakenError as error:
             won, table_id = False, error.facts["winner"].table_id
-        facts = {"process": os.getpid(), "won": won, "table_id": table_id}
-        journal.append(pa.Table.from_pylist([facts]))
-        connection.send(("finished", facts))
+        connection.send(("finished", {"won": won, "table_id": table_id}))
 
 
 def ingest(connection: Connection, directory: Path) -> None:
@@ -107,16 +102,15 @@ def watch(connection: Connection, directory: Path) -> None:
 
 
 def read_back(connection: Connection, directory: Path) -> None:
-    """Let Spark compute the totals of each month from the newest version, and count the rows of an earlier version."""
+    """Let Spark compute the totals of each month from the newest version."""
     from pyspark.sql import functions
 
     with refimpl.open(directory) as warehouse:
         delta = _spark(warehouse)
-        earlier, columns = connection.recv()
+        columns = connection.recv()
         sums = [functions.sum(column).alias(f"{column}_sum") for column in columns]
         count = functions.count(functions.lit(1)).alias("count_all")
         rows = delta.read.table(FLIGHTS).groupBy(MONTH).agg(count, *sums).toArrow().to_pylist()
         version = warehouse.table(FLIGHTS).snapshot().version
-        earlier_rows = delta.read.option("versionAsOf", earlier).table(FLIGHTS).count()
-        connection.send(("totals", {"version": version, "months": rows, "earlier_rows": earlier_rows}))
+        connection.send(("totals", {"version": version, "months": rows}))
         delta.spark.stop()
