@@ -1,4 +1,4 @@
-"""Maintenance commands: `backfill`, `checkpoint`, `cleanup`, `optimize`, `reorg`, `vacuum`, `policy`, `verify`,
+"""Maintenance commands: `backfill`, `checkpoint`, `cleanup`, `optimize`, `vacuum`, `policy`, `verify`,
 `repair`, `backup`."""
 
 import dataclasses
@@ -14,7 +14,6 @@ from refimpl.cli.output import ExitCode, Facts, Result, Table
 
 if TYPE_CHECKING:
     from refimpl.care.verify import Finding
-    from refimpl.client.data_maintenance import Optimized
     from refimpl.protocol.commit_owner import MaintenancePolicy
     from refimpl.warehouse import AnyWarehouse, Warehouse
 
@@ -70,7 +69,7 @@ def cleanup(warehouse: "AnyWarehouse", table: str, older_than: str | None = None
 
 @command(_PANEL, "optimize sales --where 'month = 11'", server=True)
 def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = None) -> Result:
-    """Combine small data files into larger ones.
+    """Combine small data files into larger ones, and remove the rows that deletion vectors mark as deleted.
 
     The table's policy must allow optimize. The rows stay the same, and concurrent appends do not conflict. The old
     files stay until vacuum deletes them.
@@ -78,27 +77,10 @@ def optimize(warehouse: "AnyWarehouse", table: str, partitions: str | None = Non
     from refimpl.client.data_maintenance import optimize as optimized
 
     done = optimized(warehouse.table(table), partitions)
-    return _rewritten(done, "no two small files are in one partition")
-
-
-@command(_PANEL, "reorg sales --where 'month = 11'", server=True)
-def reorg(warehouse: "AnyWarehouse", table: str, partitions: str | None = None) -> Result:
-    """Rewrite data files that have deletion vectors, without the deleted rows.
-
-    The same as REORG TABLE ... APPLY (PURGE) in Delta Spark. The table's policy must allow reorg. Concurrent appends do
-    not conflict. The old files stay until vacuum deletes them.
-    """
-    from refimpl.client.data_maintenance import reorg as reorganized
-
-    done = reorganized(warehouse.table(table), partitions)
-    return _rewritten(done, "no file has a deletion vector")
-
-
-def _rewritten(done: "Optimized", nothing: str) -> Result:
     before, after = output.size(done.removed_bytes), output.size(done.added_bytes)
     files = f"{output.counted(done.removed, 'file')} ({before}) became {done.added} ({after})"
-    line = f"nothing to do: {nothing}" if done.version is None else f"version {done.version}: {files}"
-    return Result(dataclasses.asdict(done), line)
+    nothing = "nothing to do: no two small files are in one partition, and no file has a deletion vector"
+    return Result(dataclasses.asdict(done), nothing if done.version is None else f"version {done.version}: {files}")
 
 
 @command(_PANEL, "vacuum sales", "vacuum sales --delete --older-than 30d", server=True)

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ _HOUR: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimized:
-    """The result of OPTIMIZE or REORG. `version`: None if no file had to be rewritten, and nothing was committed."""
+    """The result of OPTIMIZE. `version`: None if no file had to be rewritten, and nothing was committed."""
 
     version: Version | None = None
     removed: int = 0
@@ -53,7 +53,8 @@ class Optimized:
 
 
 def optimize(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
-    """Combine the small files of each partition, up to `target_size` bytes, in one transaction.
+    """Combine the small files of each partition, up to `target_size` bytes, and rewrite the files that have deletion
+    vectors without their deleted rows, in one transaction.
 
     Delta calls this bin packing; Z-order and clustering are not implemented. `where`: only partitions for which this
     condition (SQL, on partition columns) is true. The rows stay the same (`dataChange` is false), so a concurrent
@@ -63,42 +64,19 @@ def optimize(table: Table, where: str | None = None, *, target_size: int = TARGE
     Raises `MaintenanceRefusedError` if the owner does not allow it, `InvalidRequestError` for a condition on other
     columns, and the errors of reads and commits.
     """
-    _check_size(target_size)
-    snapshot = table.snapshot()
-    ask(snapshot, Maintenance.OPTIMIZE)
-    small = (add for add in _chosen(snapshot, where) if add.size < target_size)
-    bins = [files for files in _bins(small, target_size) if len(files) > 1]
-    return _rewrite(table, snapshot, bins, "OPTIMIZE", {**predicate_parameter(where), "zOrderBy": "[]", "auto": False})
-
-
-def reorg(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
-    """Rewrite every file that has a deletion vector without its deleted rows, in one transaction.
-
-    DELTA.md#reorg: Delta's REORG TABLE ... APPLY (PURGE). Only VACUUM, later, removes the deleted rows from the disk.
-    Files of one partition are combined up to `target_size` bytes. Arguments, order and errors are those of `optimize`.
-    """
-    _check_size(target_size)
-    snapshot = table.snapshot()
-    ask(snapshot, Maintenance.REORG)
-    masked = (add for add in _chosen(snapshot, where) if add.deletion_vector is not None)
-    return _rewrite(
-        table, snapshot, list(_bins(masked, target_size)), "REORG", {**predicate_parameter(where), "applyPurge": True}
-    )
-
-
-def _check_size(target_size: int) -> None:
     if target_size < 1:
         raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
-
-
-def _rewrite(
-    table: Table, snapshot: Snapshot, bins: Sequence[Sequence[Add]], operation: str, parameters: dict[str, Any]
-) -> Optimized:
-    """Replace the files of each bin by new ones with the same rows."""
+    snapshot = table.snapshot()
+    ask(snapshot, Maintenance.OPTIMIZE)
+    chosen = [add for add in _chosen(snapshot, where) if add.size < target_size or add.deletion_vector is not None]
+    bins = [files for files in _bins(chosen, target_size) if len(files) > 1 or files[0].deletion_vector is not None]
     if not bins:
         return Optimized()
     transaction = table.transaction(
-        snapshot=snapshot, operation=operation, landed=table.checkpoint_if_due, parameters=parameters
+        snapshot=snapshot,
+        operation="OPTIMIZE",
+        landed=table.checkpoint_if_due,
+        parameters={**predicate_parameter(where), "zOrderBy": "[]", "auto": False},
     )
     removed = list(itertools.chain.from_iterable(bins))
     added: list[Add] = []
@@ -122,7 +100,7 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
     test = snapshot.file_test(where)
     if not test.partition_only:
         raise InvalidRequestError(
-            f"OPTIMIZE and REORG rewrite whole partitions: {where!r} may name only partition columns "
+            f"OPTIMIZE rewrites whole partitions: {where!r} may name only partition columns "
             f"({', '.join(snapshot.partition_columns) or 'the table has none'})",
             where=where,
         )

@@ -363,7 +363,7 @@ COMMANDS = sorted(
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "resolve", "policy"),
-    *("optimize", "vacuum", "serve", "delete", "update", "changes", "reorg", "undrop", "alter"),
+    *("optimize", "vacuum", "serve", "delete", "update", "changes", "undrop", "alter"),
     "rows",
 }
 SERVES = {"serve"}

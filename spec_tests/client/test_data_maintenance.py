@@ -13,7 +13,7 @@ import pytest
 
 from refimpl.client import checkpoint_writing, data_maintenance
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import optimize, reorg, vacuum
+from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.table import Table
 from refimpl.log.log_reading import LogReader
 from refimpl.log.log_segment import Commit
@@ -159,7 +159,7 @@ def test_new_files_stay_after_an_unknown_outcome(setting: Setting) -> None:
     assert len(files(setting.again(table))) == 1
 
 
-@pytest.mark.parametrize("job", [optimize, reorg, vacuum])
+@pytest.mark.parametrize("job", [optimize, vacuum])
 def test_maintenance_that_the_owner_forbids_is_refused(warehouse: Warehouse, job: Callable[[Table], object]) -> None:
     """catalog-managed, "Maintenance Operations"."""
     table = warehouse.create_table("strict", SCHEMA)

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from refimpl.client.change_feed import FeedReader
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import missing_files, optimize, reorg, vacuum
+from refimpl.client.data_maintenance import missing_files, optimize, vacuum
 from refimpl.client.table import Table
 from refimpl.client.table_stream import StreamOptions, TableStream
 from refimpl.protocol import log_path
@@ -162,12 +162,12 @@ def test_deleting_all_rows_counts_only_those_not_yet_deleted(table: Table) -> No
     assert table.delete().metrics["numDeletedRows"] == 10
 
 
-def test_reorg_rewrites_only_the_files_with_a_vector(table: Table) -> None:
-    """Delta's REORG TABLE ... APPLY (PURGE)."""
+def test_optimize_rewrites_a_single_file_with_a_vector(table: Table) -> None:
+    """As Delta's REORG TABLE ... APPLY (PURGE)."""
     masked = mask(table, in_a_file(table.location, 0, 3))
     before = ids(table)
     untouched = {path for path, vector in table.snapshot().files if vector is None}
-    done = reorg(table)
+    done = optimize(table, target_size=1)
     assert (done.version, done.removed, done.added) == (4, 1, 1)
     after = table.snapshot()
     assert ids(table) == before
@@ -175,15 +175,13 @@ def test_reorg_rewrites_only_the_files_with_a_vector(table: Table) -> None:
     assert not any(add.deletion_vector for add in after.files.values())
     assert not after.tombstones[masked.key].data_change
     assert not any(add.data_change for add in after.files.values() if add.path not in untouched)
-    newest = table.history(1)[0]
-    assert (newest.operation, newest.parameters["applyPurge"]) == ("REORG", True)
-    assert reorg(table).version is None
+    assert optimize(table, target_size=1).version is None
     assert by_delta_rs(table.location, ("id",)) == [(i,) for i in before]
 
 
-def test_reorg_removes_a_file_whose_rows_are_all_deleted(table: Table) -> None:
+def test_optimize_removes_a_file_whose_rows_are_all_deleted(table: Table) -> None:
     mask(table, inline(table.location, *range(10)))
-    done = reorg(table)
+    done = optimize(table, target_size=1)
     assert (done.removed, done.added) == (1, 0)
     assert ids(table) == [10, 11]
 

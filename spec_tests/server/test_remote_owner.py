@@ -24,7 +24,7 @@ from conformance.adapters.listener import Handler, Listener
 from refimpl.catalog.messages import LoadedTable
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
-from refimpl.client.data_maintenance import optimize, reorg, vacuum
+from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
@@ -494,7 +494,6 @@ def test_error_names_the_operation_that_the_api_lacks(remote: RemoteWarehouse, t
 
 JOBS: dict[Maintenance, Callable[[Table], object]] = {
     Maintenance.OPTIMIZE: optimize,
-    Maintenance.REORG: reorg,
     Maintenance.VACUUM: vacuum,
     Maintenance.METADATA_CLEANUP: clean_up,
 }
@@ -505,7 +504,7 @@ JOBS: dict[Maintenance, Callable[[Table], object]] = {
     [
         ((), [], ()),
         ((Maintenance.OPTIMIZE,), [], ()),  # with its permission the client could run REORG, too
-        ((Maintenance.OPTIMIZE, Maintenance.REORG), ["DATA_REORGANIZATION"], (Maintenance.OPTIMIZE, Maintenance.REORG)),
+        ((Maintenance.OPTIMIZE, Maintenance.REORG), ["DATA_REORGANIZATION"], (Maintenance.OPTIMIZE,)),
         ((Maintenance.VACUUM,), ["DATA_CLEANUP"], (Maintenance.VACUUM,)),
         ((Maintenance.METADATA_CLEANUP,), ["METADATA_CLEANUP"], (Maintenance.METADATA_CLEANUP,)),
     ],
@@ -1018,7 +1017,7 @@ def test_command_line_works_on_a_server(
     with refimpl.open(directory) as local:
         table_id = local.owner.resolve("sales").table_id
         local.owner.set_policy(table_id, MaintenancePolicy(allowed=frozenset(Maintenance)))
-    for job in ("vacuum", "optimize", "reorg", "cleanup"):
+    for job in ("vacuum", "optimize", "cleanup"):
         assert cli(job, "sales").code == ExitCode.OK
     assert cli("init").code == ExitCode.USAGE
     assert cli("drop", "sales", "--yes").code == ExitCode.OK
