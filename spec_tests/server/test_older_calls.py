@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.server.routes import LEGACY_ROUTES, ApiRoute
 from refimpl.server.scheduling import FairQueue
 from spec_tests.server.conftest import inline_table
 from spec_tests.server.wire import LEGACY, PROTOCOL, VERSION_CONFLICT, Staged, WireTable, refusal
@@ -228,3 +229,21 @@ def test_commits_without_files_are_published_first(warehouse: refimpl.Warehouse,
     table = OlderTable(http)
     table.table_id, table.location = inline.table_id, inline.location
     assert table.versions() == ([], 1)
+
+
+ODD = (
+    b"",
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"table_id": 7}',
+    b'{"table_id": "x", "table_uri": "", "commit_info": {"version": -1}}',
+)
+QUERY = "?max_results=x&page_token=%00&catalog_name=unity&schema_name=default"
+
+
+@pytest.mark.parametrize("route", LEGACY_ROUTES, ids=lambda route: route.name)
+def test_an_odd_request_is_no_internal_error(http: TestClient, route: ApiRoute) -> None:
+    for number, body in enumerate(ODD):
+        path = LEGACY + route.path.format(name="%00", full_name="a.b.c.d") + QUERY * (number % 2)
+        assert http.request(route.method, path, content=body).status_code < 500, (path, body)
