@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refimpl.cli import options, output
+from refimpl.cli import output
 from refimpl.cli.commands import command
 from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    "Rows",
-    "ingest sales 2026-10.parquet 2026-11.parquet",
-    "ingest sales day.csv --null NA --mode overwrite",
-    server=True,
+    "Rows", "ingest sales 2026-10.csv 2026-11.csv.gz", "ingest sales day.csv --null NA --mode overwrite", server=True
 )
 def ingest(
     warehouse: "AnyWarehouse",
@@ -31,9 +28,9 @@ def ingest(
     delimiter: str = ",",
     fill_missing: bool = False,
 ) -> Result:
-    """Add the rows of CSV or Parquet files to a table.
+    """Add the rows of CSV files to a table.
 
-    All files become one atomic commit. Columns are matched by name. An append without rows commits nothing. CSV files
+    All files become one atomic commit. Columns are matched by name. An append without rows commits nothing. The files
     are RFC 4180 in UTF-8: a value with a quote, a delimiter or a line break is quoted, and quotes in it are doubled.
     """
     if mode not in ("append", "overwrite"):
@@ -41,10 +38,10 @@ def ingest(
     from refimpl.rows.input_files import Dialect, InputFiles
 
     dialect = Dialect(delimiter="\t" if delimiter == "\\t" else delimiter, null=null)
-    kinds = {options.format_of(path) for path in files}
-    if len(kinds) > 1:
-        raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
-    inputs = InputFiles.of(files, kind=kinds.pop(), dialect=dialect)
+    for path in files:
+        if not path.name.lower().endswith((".csv", ".csv.gz")):
+            raise InvalidRequestError(f"unsupported file type {str(path)!r}; expected a file *.csv or *.csv.gz")
+    inputs = InputFiles.of(files, dialect)
     return _change(warehouse.table(table), table, inputs, overwrite=mode == "overwrite", fill_missing=fill_missing)
 
 
@@ -53,7 +50,7 @@ def _change(table: "Table", name: str, inputs: "InputFiles", *, overwrite: bool,
     transaction = table.transaction(snapshot=snapshot, parameters=parameters, landed=table.checkpoint_if_due)
     typed, removed = inputs.typed(snapshot.schema), transaction.read_whole_table() if overwrite else []
     absent = snapshot.schema.without([*typed.columns, *transaction.rules.filled])
-    absent_names = {column.name: column.nullable for column in absent.fields} | typed.missing_members()
+    absent_names = {column.name: column.nullable for column in absent.fields}
     _check_complete(absent_names, table.label, fill_missing=fill_missing)
     transaction.keeps_row_ids = True  # it copies no rows
     transaction.remove(*removed)
@@ -68,8 +65,8 @@ def _change(table: "Table", name: str, inputs: "InputFiles", *, overwrite: bool,
 
 
 def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) -> None:
-    """Raise `InvalidRequestError` for columns and members of structs that the files lack and that the table does not
-    fill. `absent`: whether each may be null."""
+    """Raise `InvalidRequestError` for columns that the files lack and that the table does not fill. `absent`: whether
+    each may be null."""
     required = [name for name, nullable in absent.items() if not nullable]
     if required or (absent and not fill_missing):
         names = ", ".join(map(repr, required or absent))

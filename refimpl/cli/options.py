@@ -79,7 +79,7 @@ PARAMETERS: Final[dict[str, Any]] = {
     "path": _argument("PATH", "path of a filesystem table inside the warehouse or a root"),
     "take-over name": _argument("NAME", "new name of the table"),
     "ingest table": _argument("TABLE", "name of the table"),
-    "files": _argument("FILE", "CSV files with a header, or Parquet files"),
+    "files": _argument("FILE", "CSV files with a header"),
     "mode": _option("--mode", "MODE", "write mode: append or overwrite"),
     "null": _option("--null", "TEXT", "text that, not quoted, means null in a CSV file (default: empty)"),
     "delimiter": _option("--delimiter", "CHARACTER", "column delimiter of a CSV file"),
@@ -294,23 +294,6 @@ def default_root() -> Path:
 
 
 DEFAULT_FEATURE: Final = CATALOG_MANAGED.name
-
-
-CSV: Final = ".csv"
-PARQUET: Final = ".parquet"
-_COMPRESSED: Final = ".gz"
-
-
-def format_of(path: Path) -> str:
-    """`CSV` or `PARQUET`, by the suffix; a CSV file may also end in `.gz`. Raises `InvalidRequestError` for others."""
-    suffix = path.suffix.lower()
-    if suffix == PARQUET:
-        return PARQUET
-    if suffix == CSV or (suffix == _COMPRESSED and Path(path.stem).suffix.lower() == CSV):
-        return CSV
-    kind = "folder" if path.is_dir() else "file type"
-    expected = f"a file *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}"
-    raise InvalidRequestError(f"unsupported {kind} {str(path)!r}; expected {expected}")
 
 
 _PRIMITIVES = {

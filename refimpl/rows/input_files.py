@@ -1,6 +1,6 @@
-"""Input files of an ingestion: reads CSV and Parquet files as Arrow batches of a table's types.
+"""Input files of an ingestion: reads CSV files as Arrow batches of a table's types.
 
-    files = InputFiles.of([Path("day.csv")], kind=CSV, dialect=Dialect())
+    files = InputFiles.of([Path("day.csv")], Dialect())
     for batch in files.typed(schema).batches(): ...
 
 Arrow splits CSV files into texts; a text becomes a value only if the value has all of its digits.
@@ -22,25 +22,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from refimpl.protocol.errors import InvalidRequestError
-from refimpl.rows import arrow_columns
-from refimpl.rows.data_files import LEGACY_CALENDAR
-from refimpl.schema.schema import Field, Struct, arrow_type, to_arrow
+from refimpl.schema.schema import Field, Struct, arrow_type
 
-CSV: Final = ".csv"
-PARQUET: Final = ".parquet"
-"""The kinds of files, by the ends of their names."""
 BLOCK_BYTES: Final = 8 * 1024 * 1024
 """Of a CSV file. A row that does not fit into two blocks is an error."""
-BATCH_ROWS: Final = 131_072
 _SHOWN: Final = 100
 """Maximum number of characters of a value in a message."""
 _ZONE: Final = r"\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _UNZONED: Final = pa.timestamp("us")
-_INT96: Final = b"int96"
-"""Key in the metadata of an Arrow field: a Parquet column of this type."""
 _FORMS: Final = {
     "boolean": "true or false",
     "binary": "two hexadecimal digits for each byte",
@@ -175,9 +166,8 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """Files of one kind with the same columns."""
+    """CSV files with the same columns."""
 
-    kind: str
     files: tuple[InputFile, ...]
     names: tuple[str, ...] = ()
     dialect: Dialect = Dialect()
@@ -185,17 +175,16 @@ class InputFiles:
     """The table's columns of these names, in this order; None before `typed`."""
 
     @classmethod
-    def of(cls, paths: Sequence[Path], *, kind: str, dialect: Dialect | None = None) -> InputFiles:
+    def of(cls, paths: Sequence[Path], dialect: Dialect | None = None) -> InputFiles:
         """Raises `InvalidRequestError` for files whose columns differ."""
-        draft = cls(kind=kind, files=tuple(map(InputFile.of, paths)), dialect=dialect or Dialect())
+        draft = cls(files=tuple(map(InputFile.of, paths)), dialect=dialect or Dialect())
         _check_given_once(draft.files)
         first: tuple[str, ...] = ()
         for file in draft.files:
             names = draft._header(file)
             _check_names(file.path, names)
             first = first or names
-            same = names == first if kind == CSV else {n.lower() for n in names} == {n.lower() for n in first}
-            if not same:
+            if names != first:
                 raise InvalidRequestError(
                     f"{file.path} has the columns {', '.join(names)}, but {draft.files[0].path} has "
                     f"{', '.join(first)}; ingest them separately"
@@ -215,42 +204,27 @@ class InputFiles:
         if surplus:
             raise InvalidRequestError(
                 f"the table has no column {', '.join(map(repr, surplus))}; its columns are {', '.join(schema.names)}: "
-                "rename the column in the file, or leave it out"
-                + (", or pass the right --delimiter" * (self.kind == CSV))
+                "rename the column in the file, leave it out, or pass the right --delimiter"
             )
         columns = tuple(known[name.lower()] for name in self.names)
         for column in columns:
-            if self.kind == CSV and pa.types.is_nested(arrow_type(column.type)):
+            if pa.types.is_nested(arrow_type(column.type)):
                 raise InvalidRequestError(
-                    f"the column {column.name!r} is {column.type}, which a CSV file cannot hold; ingest a Parquet file"
+                    f"the column {column.name!r} is {column.type}, which a CSV file cannot hold; append rows in Python"
                 )
         return dataclasses.replace(self, schema=Struct(fields=columns))
-
-    def missing_members(self) -> dict[str, bool]:
-        """The members of the table's structs that a file does not have, as paths, and whether they may be null:
-        `batches` fills them with null."""
-        assert self.schema is not None
-        wanted = {item.name.lower(): item for item in to_arrow(self.schema) if pa.types.is_nested(item.type)}
-        missing: dict[str, bool] = {}
-        for file in self.files if wanted else ():  # only Parquet files have nested columns
-            for item in _schema_of(file.path):
-                if (column := wanted.get(item.name.lower())) is not None:
-                    missing |= _missing_members(item.type, column.type, column.name)
-        return missing
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of all files. Raises `InvalidRequestError` with the file, the row and the column."""
         for file in self.files:
-            yield from self._row_groups(file) if self.kind == PARQUET else self._csv_rows(file)
+            yield from self._rows(file)
 
     def _header(self, file: InputFile) -> tuple[str, ...]:
         """The names of a file's columns. An empty name is replaced as in Spark."""
-        if self.kind == PARQUET:
-            return tuple(_schema_of(file.path).names)
         with self.dialect.opened(file.path, None) as content:
             return tuple(name or f"_c{number}" for number, name in enumerate(content.schema.names))
 
-    def _csv_rows(self, file: InputFile) -> Iterator[pa.RecordBatch]:
+    def _rows(self, file: InputFile) -> Iterator[pa.RecordBatch]:
         assert self.schema is not None
         row, null = 0, self.dialect.null
         with self.dialect.opened(file.path, self.names) as content:
@@ -266,28 +240,6 @@ class InputFiles:
                 row += batch.num_rows
                 file.check_unchanged()
                 yield pa.record_batch(arrays, list(self.schema.names))
-
-    def _row_groups(self, file: InputFile) -> Iterator[pa.RecordBatch]:
-        """The typed rows of a Parquet file: a value is converted only if it stays the same, as in `Table.append`."""
-        assert self.schema is not None
-        path, schema, row = file.path, _schema_of(file.path), 0
-        own = {column.name.lower(): column for column in self.schema.fields}
-        with _readable(path), _parquet(path) as parquet:
-            legacy = (parquet.metadata.metadata or {}).keys() & LEGACY_CALENDAR
-            _check_int96(path, [item.name for item in schema if _INT96 in (item.metadata or {})])
-            for batch in parquet.iter_batches(BATCH_ROWS):
-                file.check_unchanged()
-                arrays = {}
-                for values, item in zip(batch.columns, schema, strict=True):
-                    given = values.cast(item.type) if _INT96 in (item.metadata or {}) else values
-                    arrays[own[item.name.lower()].name] = _fit(own[item.name.lower()], given, path, row)
-                    if legacy and arrow_columns.is_ancient(given):
-                        raise InvalidRequestError(
-                            f"{path}, column {item.name!r}: dates before 1582 or times before 1900 in the calendar of "
-                            "Spark 2; rewrite the file there in the rebase mode CORRECTED"
-                        )
-                row += batch.num_rows
-                yield pa.record_batch(arrays)
 
 
 def _check_given_once(files: Iterable[InputFile]) -> None:
@@ -319,83 +271,6 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
-
-
-def _parquet(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    except (pa.ArrowException, OSError) as error:
-        what = "is empty" if path.stat().st_size == 0 else f"cannot be read as Parquet: {str(error).rstrip('.')}"
-        raise InvalidRequestError(f"{path} {what}; expected a Parquet file") from None
-
-
-def _schema_of(path: Path) -> pa.Schema:
-    """The columns of a Parquet file, all nullable. An INT96 column is a time in UTC, as in Spark."""
-    with _parquet(path) as parquet:
-        schema = arrow_columns.all_nullable(parquet.schema_arrow)
-        for leaf in (parquet.schema.column(number) for number in range(len(parquet.schema))):
-            if leaf.physical_type == "INT96":
-                if leaf.path != leaf.name:
-                    raise InvalidRequestError(
-                        f"{path} has the INT96 column {leaf.path!r} inside another; cast it first"
-                    )
-                position = schema.get_field_index(leaf.name)
-                schema = schema.set(position, pa.field(leaf.name, pa.timestamp("us", tz="UTC"), metadata={_INT96: b""}))
-    return schema
-
-
-def _missing_members(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[tuple[str, bool]]:
-    types = pa.types
-    if types.is_struct(given) and types.is_struct(wanted):
-        own = {member.name: member.type for member in given}
-        for member in wanted:
-            inner = f"{path}.{member.name}"
-            name = arrow_columns.stored_name(list(own), member.name)
-            if name is not None:
-                yield from _missing_members(own[name], member.type, inner)
-            else:
-                yield inner, member.nullable
-    elif types.is_map(given) and types.is_map(wanted):
-        yield from _missing_members(given.key_type, wanted.key_type, f"{path}.key")
-        yield from _missing_members(given.item_type, wanted.item_type, f"{path}.value")
-    elif types.is_nested(given) and hasattr(given, "value_type") and types.is_list(wanted):
-        yield from _missing_members(given.value_type, wanted.value_type, f"{path}.element")
-
-
-def _check_int96(path: Path, names: list[str]) -> None:
-    """Raise `InvalidRequestError` for a time with digits beyond the microsecond."""
-    for name in names:
-        with pq.ParquetFile(path) as fine, _parquet(path) as coarse:
-            batches = (file.iter_batches(BATCH_ROWS, columns=[name]) for file in (fine, coarse))
-            for times in zip(*batches, strict=True):
-                nanoseconds, microseconds = (batch.column(0).cast(pa.int64()) for batch in times)
-                if pc.any(pc.not_equal(nanoseconds, pc.multiply(microseconds, 1000))).as_py():  # both may wrap around
-                    raise InvalidRequestError(
-                        f"{path}, column {name!r}: INT96 times with nanoseconds; expected microseconds; round them"
-                    )
-
-
-def _fit(column: Field, values: pa.Array, path: Path, row: int) -> pa.Array:
-    """Values of a Parquet file in the column's type. `row`: the number of the rows before them."""
-    wanted = arrow_columns.all_nullable(to_arrow(Struct(fields=(column,)))).field(0)
-
-    def cast(part: pa.Array) -> pa.Array | None:
-        with contextlib.suppress(InvalidRequestError):
-            return arrow_columns.cast(part, wanted) if column.nullable or not part.null_count else None
-        return None
-
-    if cast(values.slice(0, 0)) is None:
-        try:
-            arrow_columns.cast(values, wanted)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f"{path}: {error.message}", column=column.name) from None
-    fitted = cast(values)
-    if fitted is None:
-        first = _first(values, cast)
-        where = f"row {row + first + 1}, column {column.name!r}"
-        text = _text_of(values.slice(first, 1))
-        raise InvalidRequestError(f"{path}, {where}: {_misfit(column, text, kind=PARQUET)}", column=column.name)
-    return fitted
 
 
 def _first(values: Any, fitted: Callable[[Any], object]) -> int:
@@ -460,18 +335,9 @@ def _converted(texts: Any, kind: pa.DataType) -> Any:
     return values
 
 
-def _text_of(value: pa.Array) -> str | None:
-    try:
-        return str(value[0]) if value[0].is_valid else None
-    except (ValueError, OverflowError):  # a time that Python does not have
-        text: str | None = value.cast(pa.string())[0].as_py()
-        return text
-
-
-def _misfit(column: Field, text: str | None, *, kind: str = CSV) -> str:
+def _misfit(column: Field, text: str | None) -> str:
     if text is None or (text == "" and not column.nullable):
         return "null, but the column must not be null; give it a value"
     wanted = _FORMS.get(str(column.type), f"{column.type}, without a loss of digits")
-    null = f"pass --null {text if text and ' ' not in text else repr(text)}" if kind == CSV else "write null"
-    remedy = f"correct it, or, if it means null, {null}"
+    remedy = f"correct it, or, if it means null, pass --null {text if text and ' ' not in text else repr(text)}"
     return f"invalid value {_shown(text)}; expected {wanted}; {remedy}"

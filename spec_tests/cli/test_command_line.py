@@ -231,7 +231,7 @@ def test_table_values_are_shown_unchanged(value: object, shown: str) -> None:
 FILES: dict[str, bytes] = {
     "rows.csv": b"id,month\n1,1\n", "rows.json": b"{}", "latin-1.csv": "caf\u00e9\n1\n".encode("latin-1"),
     "empty.csv": b"", "blank.csv": b"\n\n", "turned.csv": b"month,id\n1,1\n", "twice.csv": b"id,ID\n1,1\n",
-    "no.csv.gz": b"no gzip", "empty.parquet": b"", "no.parquet": b"no parquet", "ids.csv": b"id\n1\n",
+    "no.csv.gz": b"no gzip", "ids.csv": b"id\n1\n",
     "folder.csv/_SUCCESS": b"",
 }  # fmt: skip
 REFUSED = """
@@ -309,15 +309,13 @@ ingest sales => missing argument
 ingest sales rows.csv --delimiter :: => '::'
 ingest sales nowhere.csv => nowhere.csv
 ingest sales rows.json => *.csv
-ingest sales rows.csv rows.parquet => separately
+ingest sales rows.parquet => *.csv
 ingest sales rows.csv --mode upsert => 'upsert'
 ingest sales empty.csv => empty.csv cannot be read: Empty CSV file
 ingest sales blank.csv => blank.csv
 ingest sales rows.csv turned.csv => turned.csv has the columns month, id
 ingest sales twice.csv => twice
 ingest sales no.csv.gz => no.csv.gz cannot be read: Not a gzipped file
-ingest sales empty.parquet => empty.parquet is empty
-ingest sales no.parquet => no.parquet cannot be read as Parquet
 ingest sales ids.csv => lack the columns 'month'
 ingest sales rows.csv ./rows.csv => rows.csv is given twice; pass it once
 ingest nothing rows.csv => 'nothing'
