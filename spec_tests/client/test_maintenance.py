@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -85,6 +86,17 @@ def test_a_checksum_may_be_written_before_the_publication(setting: Setting, feat
     assert (checksum["numMetadata"], checksum["numProtocol"]) == (1, 1)
     assert checksum["inCommitTimestampOpt"] == snapshot.in_commit_timestamp
     assert checksum["setTransactions"] == [{"appId": "job", "version": 2, "lastUpdated": START}]
+
+
+@pytest.mark.parametrize(("job", "name"), [(write_checkpoint, LAST_CHECKPOINT), (write_checksum, log_path.checksum(2))])
+def test_a_file_that_cannot_be_written_is_an_error(
+    setting: Setting, storage: FailingFiles, job: Callable[[Table], object], name: str
+) -> None:
+    table = setting.table(None)
+    busy(setting, table, 2)
+    with failing(storage, "link replace", name), pytest.raises(OSError, match="injected"):
+        job(table)
+    assert setting.again(table).snapshot().version == 2
 
 
 @pytest.mark.parametrize(

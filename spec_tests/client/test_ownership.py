@@ -19,6 +19,7 @@ from refimpl.protocol.table_feature import ENABLEMENT_VERSION, MANAGED_COMMIT, T
 from spec_tests.client.conftest import DAY, ON_REQUEST, Setting, both, failing, names
 from spec_tests.support import written_log
 from spec_tests.support.faults import FailingFiles
+from spec_tests.support.unreliable_owner import unavailable
 
 
 def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT, name: str = "owned") -> Table:
@@ -159,6 +160,19 @@ def test_a_handle_follows_its_table_to_another_owner(setting: Setting, feature: 
     transaction = handle.transaction()
     transaction.claim("job", 1)
     assert transaction.commit().version == 5
+
+
+def test_a_new_owner_that_does_not_answer_is_an_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published commits alone may be an old state."""
+    table = setting.table(MANAGED_COMMIT)
+    handle = setting.again(table)
+    handle.snapshot()
+    take_over(hand_back(table), setting.owner, "again", MANAGED_COMMIT, policy=ON_REQUEST)
+    monkeypatch.setattr(setting.owner, "resolve", lambda _place: unavailable())
+    with pytest.raises(errors.OwnerUnavailableError):
+        handle.snapshot()
+    monkeypatch.undo()
+    assert handle.snapshot().version == 2
 
 
 @both
