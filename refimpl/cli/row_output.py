@@ -1,4 +1,4 @@
-"""The output of rows: a table for people, or batch by batch CSV, JSON or a Parquet file.
+"""The output of rows: a table for people, or batch by batch CSV or JSON.
 
 Text formats spell values alike: times as in ISO 8601 with a blank instead of `T`, those with a time zone in UTC; bytes
 in hexadecimal; decimals with all digits. A float that is not a number is `NaN`, `Infinity` or `-Infinity`; in JSON this
@@ -6,110 +6,63 @@ is a text, because JSON has no such number. In CSV (RFC 4180; lines end in LF) n
 nested value is JSON; if there is one column, null is `""`, too, because readers skip empty lines.
 """
 
-import contextlib
 import itertools
 import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 from rich.cells import cell_len, set_cell_size
 
 from refimpl.cli import output
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.rows.arrow_columns import python_rows
-from refimpl.storage.environment import random_uuid
-from refimpl.storage.files import PosixFiles
 
-FORMATS: Final = ("table", "csv", "jsonl", "parquet")
+FORMATS: Final = ("table", "csv", "jsonl")
 SHOWN_ROWS: Final = 100
 """Rows of a table without a limit. A table is in memory as a whole."""
 _UNQUOTED: Final = re.compile(r'[^,"\r\n]+')
 _JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def chosen_format(name: str | None, file: Path | None, *, json: bool) -> str:
+def chosen_format(name: str | None, *, json: bool) -> str:
     """The format of the output, before anything is read. Raises `InvalidRequestError` if the options do not fit."""
-    if file is not None:
-        kind = name or file.suffix.lower().removeprefix(".")
-        if kind not in FORMATS[1:]:
-            raise InvalidRequestError(f"unknown format of {str(file)!r}; expected one of *.{', *.'.join(FORMATS[1:])}")
-        if file.exists() or not file.absolute().parent.is_dir():
-            problem = "exists; choose a new file" if file.exists() else "is in no existing folder; create it first"
-            raise InvalidRequestError(f"{file} {problem}", path=str(file))
-        return kind
     if json and name is not None:
         raise InvalidRequestError("--json and --format are mutually exclusive; pass one of them")
     kind = "json" if json else name or ("table" if sys.stdout.isatty() else "csv")
-    if kind not in (*FORMATS[:-1], "json"):
-        if kind == FORMATS[-1]:
-            raise InvalidRequestError("--format parquet needs a file; pass --output FILE")
+    if kind not in (*FORMATS, "json"):
         raise InvalidRequestError(f"invalid --format {kind!r}; expected one of {', '.join(FORMATS)}")
     return kind
 
 
-def write_rows(reader: pa.RecordBatchReader, kind: str, file: Path | None, limit: int | None, *, json: bool) -> None:
+def write_rows(reader: pa.RecordBatchReader, kind: str, limit: int | None) -> None:
     """Write at most `limit` rows in a format of `chosen_format`; further batches are not read."""
-    counts: list[int] = []
     if kind == "table":
         most = SHOWN_ROWS if limit is None else limit
-        rows = [row for batch in _limited(reader, most + 1, counts) for row in plain_rows(batch)]
+        rows = [row for batch in _limited(reader, most + 1) for row in plain_rows(batch)]
         _show_table(reader.schema, rows[:most])
         if limit is None and len(rows) > most:
             output.show_hint("… more rows; to see them, pass --limit N or --format csv")
         return
-    batches = _limited(reader, limit, counts)
-    if file is not None:
-        with _new_file(file.absolute()) as sink:
-            _write(sink, kind, reader.schema, batches)
-        size = file.stat().st_size
-        line = f"wrote {output.counted(sum(counts), 'row')} to {file} ({output.size(size)})"
-        output.Result({"path": str(file.absolute()), "rows": sum(counts), "bytes": size}, line).show(json=json)
-    elif sys.stdout.isatty():
-        for text in _texts(kind, reader.schema, batches):
-            sys.stdout.write(output.printable(text, but="\n\t"))
+    texts = _texts(kind, reader.schema, _limited(reader, limit))
+    if sys.stdout.isatty():
+        sys.stdout.writelines(output.printable(text, but="\n\t") for text in texts)
     else:
-        _write(sys.stdout.buffer, kind, reader.schema, batches)
+        sys.stdout.buffer.writelines(text.encode() for text in texts)
 
 
-def _limited(reader: Iterable[pa.RecordBatch], limit: int | None, counts: list[int]) -> Iterator[pa.RecordBatch]:
-    """The first `limit` rows; `counts` gets the number of rows of each batch."""
+def _limited(reader: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `limit` rows."""
     left = sys.maxsize if limit is None else limit
     for batch in reader if left else ():
         yield batch.slice(0, left)
-        counts.append(min(left, batch.num_rows))
-        left -= counts[-1]
-        if not left:
+        left -= batch.num_rows
+        if left <= 0:
             return
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete. Order: write to another name, fsync, link, fsync the folder."""
-    files, unfinished = PosixFiles(), path.with_name(f".commit-owner-{random_uuid()}")
-    try:
-        with unfinished.open("xb") as file:
-            yield file
-        files.fsync(unfinished)
-        files.link(unfinished, path)
-        files.fsync_directory(path.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _write(sink: IO[bytes], kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    if kind == "parquet":
-        with pq.ParquetWriter(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-    else:
-        sink.writelines(text.encode() for text in _texts(kind, schema, batches))
 
 
 def _texts(kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
@@ -160,8 +113,8 @@ def _plain(value: Any, kind: pa.DataType, column: str) -> Any:
             return value.hex()
         case str() if types.is_temporal(kind) and value.startswith("<value out of range"):
             raise InvalidRequestError(
-                f"the column {column!r} has a {kind} outside the years -32767 to 32767, which text cannot show; pass "
-                "--output FILE.parquet, or select other columns",
+                f"the column {column!r} has a {kind} outside the years -32767 to 32767, which text cannot show; "
+                "select other columns",
                 column=column,
             )
         case pa.MonthDayNano():

@@ -1,6 +1,5 @@
 """Commands about rows: `rows`, `delete`, `update`, `changes`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refimpl.cli import options, output
@@ -16,10 +15,7 @@ _PANEL = "Rows"
 
 
 @command(
-    _PANEL,
-    'rows sales --where "month = 3" --columns id,price',
-    "rows sales --version 12 --output sales.parquet",
-    server=True,
+    _PANEL, 'rows sales --where "month = 3" --columns id,price', "rows sales --version 12 --format csv", server=True
 )
 def rows(
     warehouse: "AnyWarehouse",
@@ -30,20 +26,19 @@ def rows(
     version: int | None = None,
     timestamp: str | None = None,
     kind: str | None = None,
-    file: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Show the rows of a table, or write them to a file.
+    """Show the rows of a table.
 
     Rows are read in batches: memory does not grow with the table, and reading ends at --limit.
     """
     from refimpl.cli.row_output import chosen_format, write_rows
 
-    chosen = chosen_format(kind, file, json=json)
+    chosen = chosen_format(kind, json=json)
     moment = options.moment_of(version, timestamp)
     snapshot = warehouse.table(table).snapshot(version=version, timestamp=moment)
     batches = snapshot.to_batches(options.names_of(columns) or None, where)
-    write_rows(batches, chosen, file, limit, json=json)
+    write_rows(batches, chosen, limit)
 
 
 @command(_PANEL, 'delete sales --where "month = 3 AND price IS NULL"', "delete sales --all", server=True)
@@ -103,7 +98,6 @@ def changes(
     to_version: int | None = None,
     limit: int | None = None,
     kind: str | None = None,
-    file: Path | None = None,
     json: bool = False,
 ) -> None:
     """Show the change data feed: rows that were inserted, updated and deleted.
@@ -112,5 +106,5 @@ def changes(
     """
     from refimpl.cli.row_output import chosen_format, write_rows
 
-    chosen = chosen_format(kind, file, json=json)
-    write_rows(warehouse.table(table).changes(from_version, to_version), chosen, file, limit, json=json)
+    chosen = chosen_format(kind, json=json)
+    write_rows(warehouse.table(table).changes(from_version, to_version), chosen, limit)

@@ -292,9 +292,6 @@ rows sales --version 9 => latest version is 0
 rows sales --version 0 --timestamp 1 => mutually exclusive
 rows sales --timestamp noon => 'noon'; expected ISO 8601
 rows sales --format xml => 'xml'; expected one of table, csv
-rows sales --format parquet => --format parquet needs a file; pass --output FILE
-rows sales --output x.xls => 'x.xls'; expected one of *.csv
-rows sales --output no/x.csv => create it first
 rows sales --json --format csv => mutually exclusive
 delete sales => --where
 delete sales --where 'id = 1' --all => --all
