@@ -21,7 +21,7 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
-    from conformance.simulation import groups, power, traces
+    from conformance.simulation import power, schedule_scopes
     from conformance.simulation.host import Host
     from conformance.simulation.operations import Operation
 
@@ -36,8 +36,8 @@ ScopesArgument = Annotated[
     list[str] | None,
     argument(
         "SCOPE",
-        "only scopes whose name begins with this text, such as `two-writers` (explore), `commit/catalogManaged` "
-        "(power) or `catalogManaged` (groups)",
+        "only scopes whose name begins with this text, such as `two-writers` (explore) or `commit/catalogManaged` "
+        "(power)",
         show_default=False,
     ),
 ]
@@ -53,7 +53,6 @@ def register(application: typer.Typer) -> None:
     for command, example in (
         (explore, "simulate explore two-writers --workers 2"),
         (power_, "simulate power commit/catalogManaged/inline --failing-syncs 1"),
-        (groups_, "simulate groups catalogManaged/inline"),
     ):
         commands.command(name=command.__name__.rstrip("_"), epilog=examples(example))(command)
 
@@ -88,15 +87,15 @@ def explore(
     raise typer.Exit(ExitCode.VIOLATION if bad else incomplete)
 
 
-def _explored(budget: float, seed: int, name: str) -> traces.Explored:
-    from conformance.simulation import schedule_scopes, traces
+def _explored(budget: float, seed: int, name: str) -> schedule_scopes.Explored:
+    from conformance.simulation import schedule_scopes
 
     (scope,) = schedule_scopes.scopes(lambda candidate: candidate.id == name)
     with _host() as host:
-        return traces.explore_scope(host, scope, budget=budget, seed=seed, progress=_Progress(name))
+        return schedule_scopes.explore_scope(host, scope, budget=budget, seed=seed, progress=_Progress(name))
 
 
-def _show_explored(result: traces.Explored) -> None:
+def _show_explored(result: schedule_scopes.Explored) -> None:
     report = result.report
     space = "finished" if report.finished else f"NOT finished, then {counted(result.random, 'random schedule')}"
     show(
@@ -106,7 +105,7 @@ def _show_explored(result: traces.Explored) -> None:
     )
     for violation in result.violations:
         show(f"  {violation}")
-    for line in result.trace.effects if result.trace is not None else ():
+    for line in result.effects:
         show(f"    {line}")
 
 
@@ -164,33 +163,6 @@ def _show_cut(result: power.Result) -> None:
         show(f"  interruption: {violation.effect}, effect {violation.at} of the script; requests and answers before:")
         for line in (*violation.exchanges, *(f"lost: {lost}" for lost in violation.lost)):
             show(f"    {line}")
-
-
-def groups_(scopes: ScopesArgument = None, workers: WorkersOption = 1, json: JsonOption = False) -> None:
-    """Run two transactions over the same two tables: every schedule, and a death and a power cut at every effect."""
-    from conformance.simulation.groups import SCOPES
-
-    started = time.perf_counter()
-    results = _collected(_grouped, _chosen(SCOPES, scopes), workers, None if json else _show_grouped)
-    schedules, cuts = sum(result.schedules for result in results), sum(result.cuts for result in results)
-    summary = f"{counted(len(results), 'scope')}, {counted(schedules, 'schedule')}, {counted(cuts, 'cut')}"
-    _finish(results, summary, started, json={} if json else None)
-
-
-def _grouped(name: str) -> groups.Result:
-    from conformance.simulation.groups import explore
-
-    with _host() as host:
-        return explore(host, name)
-
-
-def _show_grouped(result: groups.Result) -> None:
-    show(
-        f"{result.scope:<32} {result.schedules:>4} schedules, {'' if result.finished else 'NOT '}finished  "
-        f"{result.cuts:>4} cuts  {result.starts:>5,} starts  {counted(len(result.violations), 'violation')}"
-    )
-    for violation in result.violations:
-        show(f"  {violation}")
 
 
 # Scopes

@@ -5,13 +5,14 @@ and every request must be answered.
 """
 
 import io
+import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from conformance.checkers.check import check_events
 from conformance.history import events
@@ -22,6 +23,7 @@ from conformance.models import proposals
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.scenario.running import violations_of
+from conformance.simulation.explore import Progress, Report, by_priorities, depth_first, no_progress
 from conformance.simulation.host import Host, Process
 from conformance.simulation.operations import COMMIT_MODES
 from conformance.simulation.schedule import Scheduler
@@ -428,3 +430,80 @@ def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]
         for feature, commit_mode in COMMIT_MODES
     ]
     return [scope for scope in known if wanted(scope)]
+
+
+# Exploring a scope
+
+DEPTH: Final = 3
+"""The depth of random schedules: they find bugs that need this many orderings."""
+VIOLATIONS_KEPT: Final = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Explored:
+    """The result of the exploration of one scope."""
+
+    scope: str
+    title: str
+    report: Report
+    outcomes: int = 0
+    """The number of outcomes with different answers."""
+    seconds: float = 0.0
+    random: int = 0
+    """The number of schedules with random priorities, if the space was not finished."""
+    bad: int = 0
+    violations: list[str] = field(default_factory=list)
+    """The first few different violations."""
+    effects: tuple[str, ...] = ()
+    """The effects of the first schedule with a violation, for people."""
+
+    def as_json(self) -> dict[str, Any]:
+        report = self.report
+        switches = [
+            {"interrupted": client, "before": effect, "by": other, "times": times}
+            for (client, effect, other), times in sorted(report.switches.items())
+        ]
+        return {
+            "scope": self.scope, "title": self.title, "schedules": report.schedules, "pruned": report.pruned,
+            "finished": report.finished, "random": self.random, "longest": report.longest, "outcomes": self.outcomes,
+            "switches": switches, "switch_points": report.switch_points, "bad": self.bad,
+            "violations": self.violations,
+        }  # fmt: skip
+
+
+def explore_scope(host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress) -> Explored:
+    """Explore depth first for at most `budget` seconds. If the space is not finished, run the same number of random
+    schedules."""
+    start = prepare(scope, host)
+    began = time.perf_counter()
+    result = Explored(scope=scope.id, title=scope.title, report=Report())
+    answers: set[str] = set()
+    runs: list[ScopeRun] = []
+
+    def begin() -> ScopeRun:
+        runs[:] = [ScopeRun(scope, host, start)]
+        return runs[0]
+
+    def take(outcomes: Iterator[object]) -> Iterator[None]:
+        for outcome in cast(Iterator[Outcome], outcomes):
+            answers.add(str(outcome.answers))
+            if outcome.violations and not result.bad:
+                result.effects = tuple(map(str, runs[0].scheduler.steps))
+            result.bad += bool(outcome.violations)
+            new = [violation for violation in outcome.violations if violation not in result.violations]
+            result.violations += new[: VIOLATIONS_KEPT - len(result.violations)]
+            yield
+
+    for _ in take(depth_first(begin, result.report)):
+        progress(lambda: f"{result.report.schedules:,} schedules")
+        if time.perf_counter() - began > budget:
+            break
+    if not result.report.finished:
+        result.random = result.report.schedules
+        by_chance = by_priorities(
+            begin, result.report, seed=seed, schedules=result.random, depth=DEPTH, length=result.report.longest
+        )
+        for _ in take(by_chance):
+            pass
+    result.outcomes, result.seconds = len(answers), time.perf_counter() - began
+    return result

@@ -1,26 +1,26 @@
 """Known-bad variants of the reference that only a schedule or an interruption exposes.
 
 A mutant names the scope that finds it and the requirement that it violates. It is killed if the quick budget finds a
-violation of that requirement. The counterexample is minimal. In a schedule, no client, request or switch can be left
-out. After a power cut, no lost change can be restored. An interruption concerns one effect.
+violation of that requirement. After a power cut, no lost change of the counterexample can be restored. An interruption
+concerns one effect.
 """
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from unittest import mock
 
-from conformance.simulation import power, traces
+from conformance.simulation import power
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations
 from conformance.simulation.reference import STORAGE, Change, Patch, SimulatedReference, unchanged
 from conformance.simulation.schedule import Step
-from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
+from conformance.simulation.schedule_scopes import DEPTH, Outcome, Scope, ScopeRun, prepare, scopes
 from refimpl.storage.environment import Environment
 
 RANDOM_SCHEDULES: Final = 150
@@ -72,13 +72,10 @@ class ScheduleMutant(_Mutant):
             tried, steps, outcome = first_bad_schedule(host, scope, self.requirement)
             if steps is None:
                 return Hunt(found=min(outcome.requirements, default=None) if outcome else None, tried=tried)
-            trace = traces.shrunk(scope, host, steps, self.requirement)
-        requests = sum(len(request) for request in trace.requests.values())
-        size = (
-            f"{len(trace.requests)} clients, {requests} requests, {trace.switches} switches, "
-            f"{len(trace.effects)} effects"
-        )
-        return Hunt(found=self.requirement, tried=tried, size=size, counterexample=tuple(_turns(trace)))
+        assert outcome is not None
+        turns = [f"{client} does {len(effects)} effects, from `{effects[0]}`" for client, effects in turns_of(steps)]
+        size = f"{len(turns) - 1} switches, {len(steps)} effects"
+        return Hunt(found=self.requirement, tried=tried, size=size, counterexample=(*turns, *outcome.violations))
 
 
 def scope_of(mutant: ScheduleMutant) -> Scope:
@@ -99,7 +96,7 @@ def first_bad_schedule(
         runs[:] = [ScopeRun(scope, host, start)]
         return runs[0]
 
-    by_chance = by_priorities(begin, Report(), seed=0, schedules=RANDOM_SCHEDULES, depth=traces.DEPTH, length=30)
+    by_chance = by_priorities(begin, Report(), seed=0, schedules=RANDOM_SCHEDULES, depth=DEPTH, length=30)
     tried, other = 0, None
     for outcome in cast(Iterator[Outcome], chain(by_chance, depth_first(begin, Report()))):
         tried += 1
@@ -111,12 +108,10 @@ def first_bad_schedule(
     return tried, None, other
 
 
-def _turns(trace: traces.Trace) -> Iterator[str]:
-    at = 0
-    for turn in trace.turns:
-        first, at = trace.effects[at], at + turn.effects
-        yield f"{turn.client} does {turn.effects} effects, from `{first.partition(' ')[2]}`"
-    yield from trace.violations
+def turns_of(steps: Iterable[Step]) -> list[tuple[str, list[str]]]:
+    """The clients in turn, each with its effects until the next one's turn."""
+    grouped = groupby(steps, key=lambda step: step.client)
+    return [(client, [str(step).partition(" ")[2] for step in group]) for client, group in grouped]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
