@@ -1,8 +1,7 @@
 """Groups findings by probable cause, for all reports: one defect of a subject can fail many cases.
 
-A case counts for the cause that its history shows, whatever the check tested: two attempts that are both answered as
-ratified, a lost commit, changed content. If a sign appears only after restarts, the cause is the restart. The cases of
-one check, on both table features and in all commit modes, are one finding.
+A case counts for the sign that its history shows, whatever the check tested: a lost commit, changed content. The cases
+of one check, on both table features and in all commit modes, are one finding.
 """
 
 import re
@@ -18,10 +17,8 @@ from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
 from conformance.interface import results
-from conformance.interface.messages import name_of
-from conformance.interface.safe_text import one_line
 from conformance.mutants import Mutant, all_mutants
-from conformance.reports.recorded import Recorded, began, in_letters, operation_of, read_history, with_evidence
+from conformance.reports.recorded import Recorded, began, cut, in_letters, read_history
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
 from conformance.scenario.running import REQUIREMENTS
@@ -30,13 +27,7 @@ MOST_MUTANTS: Final = 3
 """How many of the kit's bad subjects are named for comparison with one cause."""
 
 TWO_RATIFIED: Final = "two-ratified"
-TABLE_LOST: Final = "table-lost"
-DROP_LOST: Final = "drop-lost"
-DROP_IGNORED: Final = "drop-ignored"
 _SIGNS: Final[dict[str, str]] = {
-    DROP_LOST: "a dropped table exists again",
-    DROP_IGNORED: "a dropped table accepts a commit",
-    TABLE_LOST: "a table that was not dropped is not found",
     TWO_RATIFIED: "two attempts are ratified as one version",
     Rule.LANDED_TWICE.value: "one attempt becomes two versions",
     Rule.RATIFIED_ELSEWHERE.value: "a proposal is ratified as another version than the proposed one",
@@ -75,20 +66,19 @@ _BY_REQUIREMENT: Final = {
         for name in {name for names in REQUIREMENTS.values() for name in names}
         if len(rules := [rule for rule, names in REQUIREMENTS.items() if name in names]) == 1
     },
-    **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_BUT_LOST], TWO_RATIFIED),
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
 }
 """For each requirement that only one rule can violate, the sign of its violation."""
 _ANY_PROMISE: Final = "PROFILE-CORE-07"
 """Any broken promise violates it, such as a missing operation."""
 del _BY_REQUIREMENT[_ANY_PROMISE]
-_RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
 _RESTART: Final = ("crash", "restart")
-_OF_RESTARTS: Final = "PROFILE-DURABLE-"
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
 """Texts that differ between the table features in the same finding. An id at the end of a shortened text may be cut."""
 _COMPARED: Final = 500
 """How many characters of an explanation are compared."""
+_LONGEST: Final = 200
+"""The length of a headline that repeats an explanation, in characters."""
 _UNEXPLAINED: Final = results.Violation(requirements=(), message="The case failed, and does not say why.")
 
 
@@ -182,124 +172,30 @@ def recorded_of(case: results.CaseResult) -> Recorded | None:
 def _member(
     case: results.CaseResult, violations: list[results.Violation], recorded: Recorded | None, *, warning: bool
 ) -> _Member:
-    first = violations[0].requirements[0] if violations[0].requirements else ""
-    shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in violations}
-    pair = None if recorded is None else two_ratified(recorded)
-    taken = recorded is None or pair is not None or _is_taken(recorded)
-    sign = next((sign for sign in _SIGNS if sign in shown and (taken or sign != TWO_RATIFIED)), first)
-    lost = "" if recorded is None else _lost_whole(recorded)
-    if recorded is not None and _skips_a_version(recorded):
-        sign = Rule.RATIFIED_OUT_OF_ORDER.value
-    sign = lost or sign
-    plainest = min(violations, key=lambda violation: not _shows_sign(violation, sign))
-    others = [violation for violation in violations if violation is not plainest]
-    if recorded is not None and not lost and _accepts_after_a_drop(recorded):
-        sign, plainest = DROP_IGNORED, min(violations, key=lambda violation: violation.rule is not None)
-        others = [violation for violation in violations if violation is not plainest]
-    elif pair is not None and not lost:
-        sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
-    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and taken:
-        sign = TWO_RATIFIED
+    signs = [violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in violations]
+    sign = next((sign for sign in _SIGNS if sign in signs), None)
+    pair = recorded is not None and _are_two_ratified(recorded)
+    plainest = violations[0] if sign is None else violations[signs.index(sign)]
+    others = tuple(violation for violation in violations if violation is not plainest)
     return _Member(
         case=case,
         violation=plainest,
-        others=tuple(others),
-        sign=sign,
+        others=others,
+        sign=TWO_RATIFIED if pair else sign or "".join(violations[0].requirements[:1]),
         restarted=_is_killed(case) or (recorded is not None and _follows_a_restart(recorded, [plainest, *others])),
         recorded=recorded,
         warning=warning,
     )
 
 
-def _shows_sign(violation: results.Violation, sign: str) -> bool:
-    """Whether the violation itself shows the sign."""
-    if violation.rule is not None or sign == Rule.RATIFIED_BUT_LOST.value:
-        return violation.rule == sign
-    return sign not in _RULES or not set(REQUIREMENTS[_RULES[sign]]).isdisjoint(violation.requirements)
-
-
-def two_ratified(recorded: Recorded) -> tuple[Operation, Operation] | None:
-    """Two requests of different attempts that were both answered as ratified for the same version of one table."""
-    first: dict[tuple[str, int], Operation] = {}
-    for step in recorded.steps:
-        if isinstance(step, Operation) and isinstance(step.answer, events.Ratified):
-            other = first.setdefault((step.table, step.answer.version), step)
-            if getattr(other.request, "attempt", None) != getattr(step.request, "attempt", None):
-                return other, step
-    return None
-
-
-def _first_restart(recorded: Recorded) -> int | None:
-    return min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
-
-
-def _lost_whole(recorded: Recorded) -> str:
-    """The sign of a restart that lost a whole table, or the drop of a table; empty if there was none."""
-    restart = _first_restart(recorded)
-    if restart is None:
-        return ""
-    there: set[str] = set()
-    given_up: set[str] = set()
-    for step in recorded.steps:
-        if not isinstance(step, Operation):
-            continue
-        if step.table in given_up and step.invoked > restart:
-            if isinstance(step.answer, events.Ratified | events.Commits | events.Table):
-                return DROP_LOST
-        elif step.table in there and step.invoked > restart and isinstance(step.answer, events.NotFound):
-            return TABLE_LOST
-        if isinstance(step.answer, events.Ratified):
-            there.add(step.table)
-        if operation_of(step.request) == "drop_table" and isinstance(step.answer, events.Done):
-            given_up.add(step.table)
-        elif operation_of(step.request) in ("drop_table", "hand_back"):
-            there.discard(step.table)
-    return ""
-
-
-def _accepts_after_a_drop(recorded: Recorded) -> bool:
-    """Whether a new commit, which had not landed before the drop, was ratified in a dropped table."""
-    dropped: set[str] = set()
-    landed: set[object] = set()
-    answered = [step for step in recorded.steps if isinstance(step, Operation) and step.answered is not None]
-    for step in sorted(answered, key=lambda step: step.answered or 0):
-        if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
-            if step.table in dropped and step.request.attempt not in landed:
-                return True
-            landed.add(step.request.attempt)
-        elif operation_of(step.request) == "drop_table" and isinstance(step.answer, events.Done):
-            dropped.add(step.table)
-    return False
-
-
-def _skips_a_version(recorded: Recorded) -> bool:
-    """Whether a version was ratified before a client proposed the version below it. Transactions of a client under test
-    name no versions; for a case with them the answer is no."""
-    operations = [step for step in recorded.steps if isinstance(step, Operation)]
-    if any(isinstance(step.request, events.Transact) for step in operations):
-        return False
-    attempts = {getattr(step.request, "attempt", None) for step in operations}
-    known = {(witness.table, witness.version) for witness in recorded.log if witness.attempt not in attempts}
-    began_at: dict[tuple[str, int | None], int] = {}
-    for step in operations:
-        began_at.setdefault((step.table, getattr(step.request, "version", None)), step.invoked)
-    for step in operations:
-        if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
-            below, end = (step.table, step.answer.version - 1), step.answered
-            if below[1] > 0 and below not in known and (below not in began_at or end is None or began_at[below] > end):
-                return True
-    return False
-
-
-def _is_taken(recorded: Recorded) -> bool:
-    """Whether the log has another attempt at the version of a ratified one."""
-    log = {(witness.table, witness.version): witness.attempt for witness in recorded.log}
-    for step in recorded.steps:
-        if isinstance(step, Operation) and isinstance(step.answer, events.Ratified):
-            attempt = getattr(step.request, "attempt", None)
-            if log.get((step.table, step.answer.version), attempt) != attempt:
-                return True
-    return False
+def _are_two_ratified(recorded: Recorded) -> bool:
+    """Whether two different attempts were both answered as ratified for one version of one table."""
+    first: dict[tuple[str, int], object] = {}
+    return any(
+        first.setdefault((step.table, step.answer.version), own := getattr(step.request, "attempt", None)) != own
+        for step in recorded.steps
+        if isinstance(step, Operation) and isinstance(step.answer, events.Ratified)
+    )
 
 
 def _is_killed(case: results.CaseResult) -> bool:
@@ -309,7 +205,7 @@ def _is_killed(case: results.CaseResult) -> bool:
 
 def _follows_a_restart(recorded: Recorded, violations: Iterable[results.Violation]) -> bool:
     """Whether the subject restarted before a wrong answer, or before the final log was read."""
-    restart = _first_restart(recorded)
+    restart = min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
     begun = {step.id: began(step) for step in recorded.steps}
     return restart is not None and any(
         violation.contradicting < 2 or any(begun.get(operation, 0) > restart for operation in violation.operations[:2])
@@ -319,9 +215,6 @@ def _follows_a_restart(recorded: Recorded, violations: Iterable[results.Violatio
 
 def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
     """Groups of members that have the same sign, or the same explanation except for the table feature."""
-    unsigned = [(member.restarted, _observed(member.violation)) for member in members if member.sign not in _SIGNS]
-    anyway = {text for restarted, text in unsigned if (not restarted, text) in unsigned}
-    never_without = {member.sign for member in members} - {member.sign for member in members if not member.restarted}
     parents: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def root(token: tuple[str, ...]) -> tuple[str, ...]:
@@ -333,9 +226,7 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
     for member in members:
         kind = "advice" if member.warning else ""
         text = _NAMES.sub("*", f"{member.violation.message[:_COMPARED]} {member.violation.expected[:_COMPARED]}")
-        mine = (kind, _RESTART[1]) if member.sign in never_without else (kind, "sign", member.sign)
-        if member.sign not in _SIGNS and (observed := _observed(member.violation)) in anyway:
-            mine = (kind, "observed", observed)
+        mine = (kind, "sign", member.sign)
         tokens.append(mine)
         parents[root((kind, member.case.check, text))] = root(mine)
     groups: dict[tuple[str, ...], list[_Member]] = {}
@@ -359,16 +250,9 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     first = ordered[0][0]
     requirements = [requirement for requirement in result.requirements if named[requirement.requirement]]
     own = first.violation.requirements[:1]
-    requirements.sort(
-        key=lambda requirement: (
-            not (restarted and best != DROP_LOST and requirement.requirement.startswith(_OF_RESTARTS)),
-            requirement.requirement not in own,
-            requirement.level not in BINDING,
-        )
-    )
+    requirements.sort(key=lambda requirement: (requirement.requirement not in own, requirement.level not in BINDING))
     violation = first.violation
-    text = _SIGNS.get(best) or one_line(in_letters(_observed(violation)[:_COMPARED], first.recorded))
-    text = _refused_replay(first) if best == Rule.REPLAY_REFUSED.value else text
+    text = _SIGNS.get(best) or cut(in_letters(violation.message, first.recorded), _LONGEST).rstrip(".")
     return Cause(
         headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
         hints=tuple(_hints(result, [member for group in ordered for member in group])),
@@ -386,35 +270,13 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     )
 
 
-def _refused_replay(member: _Member) -> str:
-    """The sign with the answer, if the history shows it."""
-    number = member.violation.operations[0] if member.violation.operations else None
-    steps = () if member.recorded is None else member.recorded.steps
-    for step in steps:
-        answer = step.answer if isinstance(step, Operation) and step.id == number else None
-        if isinstance(answer, events.Conflict | events.Gap | events.Rejected):
-            return f"a repeated request of a committed attempt was answered `{name_of(answer)}`"
-    return _SIGNS[Rule.REPLAY_REFUSED.value]
-
-
-def _observed(violation: results.Violation) -> str:
-    return violation.observed or violation.message.partition(". Expected: ")[0]
-
-
 def _plainness(member: _Member, best: str) -> tuple[object, ...]:
     """A sort key: direct evidence for the headline first, then the simplest case."""
     return member.sign != best, member.violation.rule is not None, *simplest(member.case)
 
 
-_MOST: Final = 0.8
-"""A request that precedes the wrong answer in at least this share of the cases is worth a hint."""
-_BEFORE: Final = {
-    "hand_back": "a hand-back", "take_over": "a take-over", "backfill_to_version": "a backfill", "drop_table": "a drop",
-}  # fmt: skip
-
-
 def _hints(result: results.RunResult, members: Sequence[_Member]) -> Iterable[str]:
-    """What distinguishes the failing cases from passed ones, or precedes most failures."""
+    """What distinguishes the failing cases from passed ones."""
     checks = {member.case.check for member in members}
     failed = {(member.case.feature, member.case.commit_mode) for member in members}
     for index, of in ((0, "tables with {}"), (1, "{} commits")):
@@ -428,23 +290,6 @@ def _hints(result: results.RunResult, members: Sequence[_Member]) -> Iterable[st
         drawn = all(member.case.programs for member in members)  # a few programs of another variant prove little
         if len(only) == 1 and others == {results.Verdict.PASSED} and not drawn:
             yield f"only {of.format(*only)}: the same checks pass on the others"
-    if len(checks) > 1:
-        before = Counter(name for member in members for name in _earlier(member))
-        for name, words in _BEFORE.items():
-            if before[name] >= _MOST * len(members):
-                yield f"{before[name]} of the {len(members)} cases have {words} before the wrong answer"
-
-
-def _earlier(member: _Member) -> set[str]:
-    """The kinds of requests that succeeded before the wrong answer."""
-    if member.recorded is None:
-        return set()
-    last = max(member.violation.operations[:2], default=0)
-    return {
-        operation_of(step.request)
-        for step in member.recorded.steps
-        if isinstance(step, Operation) and step.id < last and isinstance(step.answer, events.Done | events.Ratified)
-    }
 
 
 def _without_case(result: results.RunResult, explained: set[str]) -> list[Cause]:

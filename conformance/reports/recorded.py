@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-import msgspec
-
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Fault, FileLook, Header, InvalidHistoryError, Witness
@@ -108,20 +106,6 @@ def in_letters(text: str, recorded: Recorded | None) -> str:
             if len(attempt) > LONGEST_ATTEMPT:
                 text = text.replace(attempt, letter)
     return text
-
-
-def with_evidence(violation: Violation, pair: tuple[Operation, Operation]) -> Violation:
-    """The violation, with two attempts that were both answered as ratified for one version as its evidence."""
-    numbers = tuple(operation.id for operation in pair)
-    if set(violation.operations[:2]) == set(numbers):
-        return violation
-    version = getattr(pair[0].answer, "version", None)
-    attempts = " and ".join(str(getattr(operation.request, "attempt", "")) for operation in pair)
-    related = tuple(operation for operation in violation.operations if operation not in numbers)
-    message = f"Attempts {attempts} were both answered `ratified` for version {version}. {violation.message}"
-    return msgspec.structs.replace(
-        violation, message=message, operations=numbers + related, contradicting=2, table=pair[0].table, version=version
-    )
 
 
 def began(step: Step) -> int:

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import application
-from conformance.history import events
 from conformance.history.events import Fault
 from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
-from conformance.reports.causes import causes, changes, recorded_of, two_ratified
+from conformance.reports.causes import causes, changes
 from conformance.reports.text import to_text
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
@@ -87,42 +86,14 @@ def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: boo
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
 
-def test_a_restart_is_no_cause_of_what_also_happens_without_one() -> None:
-    text = history(commit(FIRST, 1, 1, 3), restart=2)
-    later = case("a", violation("PROFILE-DURABLE-03", operations=(0,), contradicting=1), history=text)
-    (cause,) = causes(runs.run(later, case("b", violation("PROFILE-STAGED-01"))))
-    assert cause.headline == f"{ASKED[0].upper()}{ASKED[1:]}"
-
-
-@pytest.mark.parametrize("dropped", [True, False])
-def test_a_table_lost_in_a_restart_is_the_cause_of_later_violations(dropped: bool) -> None:
-    drop = DraftOperation("c", events.Other(name="drop_table"), 4, 5, events.Done())
-    operations = [commit(FIRST, 1, 1, 2), *([drop] if dropped else []), commit(SECOND, 1, 6, 7, events.NotFound())]
-    refused = violation("PROFILE-RETRY-01", operations=(len(operations) - 1,))
-    (cause,) = causes(runs.run(case("a", refused, history=history(*operations, restart=3))))
-    assert (cause.headline == "After a restart, a table that was not dropped is not found") is not dropped
-
-
-@pytest.mark.parametrize("skipped", [True, False])
-def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bool) -> None:
-    earlier = [] if skipped else [commit(SECOND, 1, 1, 2)]
-    text = history(*earlier, commit(FIRST, 2, 3, 4))
-    (cause,) = causes(runs.run(case("a", violation("CM-FEATURE-01", rule="not-proposed"), history=text)))
-    assert (cause.headline == "A version is ratified before the version below it") is skipped
-
-
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(commit(FIRST, 1, 1, 2), commit(SECOND, 1, 3, 4))
-    changed = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
+    changed = violation("CM-FEATURE-01", f"answers differ for {FIRST}", rule="version-changed", operations=(7, 8))
     result = runs.run(case("a", changed, history=text))
     (cause,) = causes(result)
     assert cause.headline == "Two attempts are ratified as one version"
-    assert cause.evidence[0].violation.operations[:2] == (0, 1)
-    assert "Attempts A and B were both answered `ratified` for version 1." in to_text(result, None)
+    assert "answers differ for A" in to_text(result, None) and FIRST not in to_text(result, None)
     assert "Operation 7, 8 is left out" in reports.to_html(result)
-    recorded = recorded_of(result.cases[0])
-    assert recorded is not None and two_ratified(recorded) is not None
-    assert FIRST not in to_text(result, None)
 
 
 def test_a_history_without_a_final_log_is_drawn() -> None:
@@ -217,13 +188,23 @@ def test_a_comparison_fails_for_a_broken_requirement_in_a_known_violation(tmp_pa
             "A request to backfill does not publish the commits",
         ),
         ("replaces-timestamps", Family.CONTENT, "A ratified commit has other content than its writer proposed"),
-        ("replay-is-a-conflict", Family.REPLAYS, "A repeated request of a committed attempt was answered `conflict`"),
-        ("references-are-names", Family.LIFECYCLE, "A dropped table accepts a commit"),
+        (
+            "replay-is-a-conflict", Family.REPLAYS,
+            "A repeated request of a committed attempt is not answered `ratified`",
+        ),
+        (
+            "references-are-names", Family.LIFECYCLE,
+            "`ratified` as version 1. Expected: the table was dropped: nothing more is ratified",
+        ),
         (
             "rejected-hand-back-ends-ownership", Family.OWNERSHIP,
-            "`commit` of version 2 was answered `rejected` (no longer owned)",
+            "`commit` of version 2 was answered `rejected` (no longer owned). Expected: the owner rejected the "
+            "hand-backs, so nothing changed: it ratifies version 2",
         ),
-        ("restart-undoes-drops", Family.LIFECYCLE, "After a restart, a dropped table exists again"),
+        (
+            "restart-undoes-drops", Family.LIFECYCLE,
+            "After a restart, `table`, latest 3, commits 3. Expected: the table does not exist: `not_found`",
+        ),
         (
             "saves-on-shutdown-only", Family.RESTARTS,
             "After a restart, an answer for the latest version is out of date",

@@ -176,7 +176,7 @@ def test_a_run_of_programs_is_described_by_its_option(tmp_path: Path) -> None:
     assert "delta-commit-conformance run --programs 3 --seed 0 --check" in readme.read_text("utf-8")
     assert re.search(r"Contradictory operations in history.jsonl: \d+ and \d+\.", readme.read_text("utf-8"))
     assert re.search(r"\n3 programs: 3 generated\nsteps: \w+", ran.stdout)
-    assert "1. A repeated request of a committed attempt was answered `conflict` (violated)\n" in ran.stdout
+    assert "1. A repeated request of a committed attempt is not answered `ratified` (violated)\n" in ran.stdout
     assert "\n    reproduce: delta-commit-conformance replay " in ran.stdout
     again = command("replay", readme.with_name("finding.json"))
     assert (ran.exit_code, again.exit_code) == (ExitCode.VIOLATION, ExitCode.VIOLATION)
