@@ -57,9 +57,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "forbid": _option(
         "--forbid", "JOB", "job to forbid: checkpoint, log-compaction, checksum, or one of --allow (repeatable)"
     ),
-    "accepts_hand_back": _flag(
-        "--hand-back/--no-hand-back", "accept or reject a hand-back of the table to the filesystem"
-    ),
     "properties": _option("--property", "KEY=VALUE", "table property to set (repeatable)"),
     "location": _option("--location", "FOLDER", "new or empty folder inside the warehouse (default: by the name)"),
     "show table": _argument("TABLE", "name, id, or path (with a /) of the table (default: list all tables)"),

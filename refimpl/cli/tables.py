@@ -10,7 +10,7 @@ import typer
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
 from refimpl.cli.output import ExitCode, Facts, Result, Table
-from refimpl.protocol.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
+from refimpl.protocol.commit_owner import ResolvedTable, TableSummary
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.storage.object_store import SUFFIX
 
@@ -79,7 +79,7 @@ def _named_store(text: str) -> tuple[str, str]:
     "create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month",
     "create visits --columns 'id BIGINT NOT NULL' --property 'delta.constraints.positive=id > 0'",
     "create people --columns 'id BIGINT, name STRING' --property delta.columnMapping.mode=name",
-    "create events --columns 'id BIGINT' --feature managedCommit --backfill-every 10",
+    "create events --columns 'id BIGINT' --feature managedCommit",
     "create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'",
     server=True,
 )
@@ -90,19 +90,14 @@ def create(
     partition_by: list[str] | None = None,
     feature: str = options.DEFAULT_FEATURE,
     commit_mode: str | None = None,
-    backfill_every: str = "1",
-    backlog_limit: int = 1000,
-    allow: list[str] | None = None,
-    forbid: list[str] | None = None,
-    accepts_hand_back: bool = True,
     properties: list[str] | None = None,
     location: Path | None = None,
 ) -> Result:
     """Create an empty table.
 
-    If several processes create the same name, exactly one succeeds; the others exit with code 1.
+    If several processes create the same name, exactly one succeeds; the others exit with code 1. The command policy
+    changes what the owner allows, and when it publishes.
     """
-    policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     table = warehouse.create_table(
         name,
         options.columns_of_sql(columns),
@@ -110,7 +105,6 @@ def create(
         feature=options.feature_named(feature),
         commit_mode=options.commit_mode_named(commit_mode),
         location=None if location is None else location.absolute(),
-        policy=None if policy == MaintenancePolicy() else policy,
         properties=options.properties_of(properties),
     )
     with options.after_landing(f"{name} was created at {table.location}"):
@@ -341,11 +335,6 @@ def take_over(
     name: str,
     feature: str = options.DEFAULT_FEATURE,
     commit_mode: str | None = None,
-    backfill_every: str = "1",
-    backlog_limit: int = 1000,
-    allow: list[str] | None = None,
-    forbid: list[str] | None = None,
-    accepts_hand_back: bool = True,
 ) -> Result:
     """Give a filesystem table to the owner.
 
@@ -356,9 +345,8 @@ def take_over(
     from refimpl.client.table import Table
 
     new_feature, chosen = options.feature_named(feature), options.commit_mode_named(commit_mode)
-    policy = options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=accepts_hand_back)
     table = Table.by_path(path.absolute(), warehouse.environment)
-    owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
+    owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen)
     with options.after_landing(f"{owned.location} was taken over as {name}"):
         version = owned.snapshot().version
     facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}

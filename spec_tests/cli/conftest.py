@@ -67,8 +67,9 @@ def warehouse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 @pytest.fixture
 def sales(cli: CommandLine, warehouse: Warehouse) -> str:
     """An empty table with staged commits, published only on request."""
-    made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month", "--backfill-every", "never")
+    made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month")
     assert made.code == 0, made.err
+    assert cli("policy", "sales", "--backfill-every", "never").code == 0
     return "sales"
 
 

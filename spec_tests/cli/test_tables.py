@@ -43,15 +43,12 @@ def test_init_creates_or_keeps_a_warehouse(cli: CommandLine, tmp_path: Path) -> 
 def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse) -> None:
     answer = cli(
         *("create", "shop.sales", "--columns", "id BIGINT NOT NULL, month INT, price DECIMAL(10,2)"),
-        *("--partition-by", "month", "--feature", "managedcommit", "--commit-mode", "direct", "--backlog-limit", "7"),
-        *("--backfill-every", "never", "--allow", "vacuum,optimize", "--property", "delta.appendOnly=true", "--json"),
+        *("--partition-by", "month", "--feature", "managedcommit", "--commit-mode", "direct"),
+        *("--property", "delta.appendOnly=true", "--json"),
     )
     assert answer.code == ExitCode.OK, answer.err
     made = answer.json
     assert (made["feature"], made["commit_mode"], made["latest_version"]) == ("managedCommit", "direct", 0)
-    assert made["policy"]["backfill_every"] is None
-    assert made["policy"]["backlog_limit"] == 7
-    assert {"vacuum", "optimize", "checkpoint"} <= set(made["policy"]["allowed"])
     snapshot = warehouse.table("shop.sales").snapshot()
     assert str(snapshot.schema) == "struct<id:long,month:integer,price:decimal(10,2)>"
     assert not snapshot.schema["id"].nullable

@@ -94,7 +94,8 @@ def test_two_changes_of_a_policy_at_once_are_both_kept(
 def test_policy_forbids_checkpoints_and_hand_backs(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """catalog-managed, "Maintenance Operations": the policy covers checkpoints and checksums too."""
     cli("backfill", busy)
-    cli("create", "items", "--columns", "id BIGINT", "--forbid", "checkpoint", "--no-hand-back")
+    cli("create", "items", "--columns", "id BIGINT")
+    cli("policy", "items", "--forbid", "checkpoint", "--no-hand-back")
     jobs = {"checkpoint": (), "checksum": ("--checksum",)}
     after = cli("policy", busy, "--forbid", ",".join([*jobs, "log-compaction"]), "--no-hand-back", "--json").json
     assert (after["allowed"], after["hand_back"]) == ([], False)
