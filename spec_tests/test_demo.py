@@ -3,11 +3,9 @@
 import importlib.util
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -20,7 +18,6 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import refimpl
-from refimpl.cli import demonstration
 from refimpl.cli.application import application
 from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
@@ -47,7 +44,7 @@ CHECKS = [
 
 
 def _run(*words: object) -> Any:
-    return CliRunner().invoke(application, ["demo", "--no-conformance", *map(str, words)], prog_name="commit-owner")
+    return CliRunner().invoke(application, ["demo", *map(str, words)], prog_name="commit-owner")
 
 
 @pytest.mark.longer  # `.ci/run` runs the demo itself
@@ -56,7 +53,7 @@ def _run(*words: object) -> Any:
 @pytest.mark.xdist_group("demo")
 def test_every_check_of_the_demo_holds(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    words: list[str | Path] = [SCRIPT, "demo", "--warehouse", kept, "--no-conformance", "--json"]
+    words: list[str | Path] = [SCRIPT, "demo", "--warehouse", kept, "--json"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == ExitCode.OK, done.stderr
     result = json.loads(done.stdout)
@@ -102,30 +99,6 @@ def test_invalid_options_start_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(story, "find_java", find_java)
     assert refused("new") == "error: Spark needs Java 17 or newer\n"
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(("script", "expected"), [("", True), ("raise SystemExit(1)", False)])
-def test_demo_shows_the_result_of_the_kit_or_the_missing_package(
-    script: str, expected: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The kit runs in another process. Its output is shown unchanged; with `--json`, on the standard error."""
-    monkeypatch.setattr(demonstration, "_KIT_COMMAND", ("-c", f"print('the verdict', flush=True); {script}"))
-    for to_stderr in (False, True):
-        assert demonstration._conforms(to_stderr=to_stderr) is expected
-        captured = capfd.readouterr()
-        shown, empty = (captured.err, captured.out) if to_stderr else (captured.out, captured.err)
-        assert "against the reference owner" in shown
-        assert shown.endswith("the verdict\n")
-        assert empty == ""
-    monkeypatch.setattr(demonstration, "_KIT", ("conformance", "no_such_library"))
-    assert demonstration._conforms(to_stderr=False)
-    assert "no_such_library is missing: pip install '.[conformance]' in a checkout" in capfd.readouterr().out
-
-
-def test_the_demo_needs_no_library_that_the_kits_extra_does_not_install() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installed = {re.split(r"[^\w.-]", needed)[0] for needed in project["optional-dependencies"]["conformance"]}
-    assert {*demonstration._KIT} - {"conformance"} <= installed
 
 
 # Processes: failures are reported, killed processes are dead, and no process is left

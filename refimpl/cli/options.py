@@ -39,7 +39,6 @@ def _argument(metavar: str, text: str) -> Any:
 
 PARAMETERS: Final[dict[str, Any]] = {
     "folder": _option("--warehouse -w", "FOLDER", "new folder, kept afterwards (default: a temporary one)"),
-    "conformance": _flag("--conformance/--no-conformance", "run the conformance kit at the end (about a minute)"),
     "json": _flag("--json", "print one JSON document to stdout"),
     "directory": _argument("FOLDER", "folder of the warehouse (default: the current folder)"),
     "root": _option("--root", "FOLDER", "folder outside the warehouse whose tables may be taken over (repeatable)"),
