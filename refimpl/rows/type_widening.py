@@ -15,7 +15,6 @@ from refimpl.protocol.errors import InvalidRequestError
 from refimpl.schema.features import (
     ENABLE_TYPE_WIDENING,
     GENERATION,
-    IDENTITY_PREFIX,
     INVARIANTS,
     TYPE_WIDENING,
     rules_of_rows,
@@ -165,9 +164,8 @@ def check_rules(protocol: Protocol, metadata: Metadata, schema: Struct, changed:
     may have another result with the new type."""
     for path in changed:
         column = schema[path[0]]
-        for key, what in ((GENERATION, "a generated column"), (f"{IDENTITY_PREFIX}start", "an identity column")):
-            if key in column.metadata:
-                raise _depends(path, f"it is {what}")
+        if GENERATION in column.metadata:
+            raise _depends(path, "it is a generated column")
     for key, text in sorted(rules_of_rows(protocol, metadata)) if changed else ():
         for path in changed:
             if any(_overlap(path, named) for named in _columns_of(key, text)):
