@@ -4,7 +4,7 @@
 
     load().requirement("MC-BACKFILL-03").paraphrase
 
-The requirements are data, in the TOML files of this package. `catalogue` loads them as typed values; `auditing` splits
-the documents into sentences and compares these with the requirements. `delta-commit-conformance requirements` lists
-them.
+The requirements are data, in the TOML files of this package. `catalogue` loads them as typed values. A tool of
+the tests, `auditing`, splits the documents into sentences and compares these with the requirements.
+`delta-commit-conformance requirements` lists them.
 """

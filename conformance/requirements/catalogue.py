@@ -9,9 +9,9 @@ them says `shared`.
 - `[[restatement]]`: the sentence repeats the requirements in `of`.
 - `[[aside]]`: the sentence sounds normative, but is not binding; `about` says why.
 
-Sentences are never quoted. `fingerprint` identifies a sentence (see `auditing`); `paraphrase` gives its meaning in our
-own words. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable, because reports, lists of known
-failures and checks use them.
+Sentences are never quoted. `fingerprint` identifies a sentence (see `spec_tests/conformance/auditing.py`);
+`paraphrase` gives its meaning in our own words. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are
+stable, because reports, lists of known failures and checks use them.
 
 Each requirement has its source. For a public document, it is the address of the section, from SOURCES.md. For a rule of
 a page, it is the rule's text, and the public addresses that the rule, or else its section, names.
