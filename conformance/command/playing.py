@@ -94,13 +94,9 @@ def _watch(name: str) -> None:
             f"{SMALLEST[1]}: make it larger, or use --plain or --html FILE"
         )
     require_library("textual", "learn")
-    from conformance.teaching.play.opening import beginning
     from conformance.teaching.play.terminal import Player
 
-    first = beginning(Path(name))
-    player = Player(_opened(name)) if first is None else Player(first, lambda: _opened(name))
-    if (error := player.run()) is not None:
-        raise error
+    Player(_opened(name)).run()
 
 
 def _write_page(names: Iterable[str | None], path: Path) -> None:

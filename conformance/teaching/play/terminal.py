@@ -1,6 +1,5 @@
 """The player in the terminal: the steps on the left, the state after the selected one on the right."""
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
@@ -21,7 +20,7 @@ LONGEST: Final = 140
 COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
-class Player(App[Exception]):
+class Player(App[None]):
     """Plays one story, and its variations by other choices."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -44,11 +43,8 @@ class Player(App[Exception]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, story: Story, later: Callable[[], Story] | None = None) -> None:
-        """`later` computes a better story, which then replaces the first one. If it raises, the player ends, and `run`
-        returns the exception."""
+    def __init__(self, story: Story) -> None:
         super().__init__()
-        self._later = later
         self.story = story
         self.steps: Sequence[Step] = story.steps
         self.at = 0
@@ -66,24 +62,6 @@ class Player(App[Exception]):
 
     def on_mount(self) -> None:
         self._show_steps()
-        if self._later is not None:
-            threading.Thread(target=self._find, args=(self._later,), daemon=True).start()
-
-    def _find(self, later: Callable[[], Story]) -> None:
-        try:
-            story = later()
-        except Exception as error:  # noqa: BLE001  # the command reports it
-            self.call_from_thread(self.exit, error)
-        else:
-            self.call_from_thread(self._replace, story)
-
-    def _replace(self, story: Story) -> None:
-        """Replace the story, and go to its violation, if any."""
-        self.story, self.steps, self._later, self.at = story, story.steps, None, 0
-        self._show_steps()
-        self.refresh_bindings()
-        if any(step.violates for step in self.steps):
-            self.action_violation()
 
     # Keys
 
@@ -149,8 +127,6 @@ class Player(App[Exception]):
         story.add_options([Option(self._line(step)) for step in self.steps])
         title = Text(self.story.title, style="bold")
         below = f"What if: {', then: '.join(self.forks)}" if self.forks else self.story.about
-        if self._later is not None:
-            below = f"{self.story.ends} {below}"
         title.append(f"\n{below}", style="not bold")
         self.query_one("#title", Static).update(title)
         self._go(at)

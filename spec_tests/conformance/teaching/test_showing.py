@@ -20,11 +20,11 @@ from conformance import reports
 from conformance.command import playing
 from conformance.command.application import application
 from conformance.interface.results import UnusableError
-from conformance.reports.history_story import AROUND
 from conformance.story import Step, Story, page
 from conformance.teaching.play import puzzles
 from conformance.teaching.play.narration import story_of
 from conformance.teaching.play.opening import open_story
+from conformance.teaching.play.recording import AROUND
 from conformance.teaching.play.scenarios import SCENARIOS
 from conformance.teaching.play.terminal import Player
 from spec_tests.conformance.drafts import Draft, commit, log, read

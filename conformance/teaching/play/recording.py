@@ -5,18 +5,17 @@ published because an observer saw it. For a long history it shows only the event
 the others.
 """
 
-import io
-import mmap
-import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from conformance.checkers.check import describe_answer, describe_look, describe_request
 from conformance.history import events
 from conformance.history.events import Event, Fault, FileLook, Header, InvalidHistoryError, Invoke, Unseen, Witness
-from conformance.history.files import read_events
-from conformance.history.times import times_of
+from conformance.history.files import read
+from conformance.history.times import Times, times_of_file
 from conformance.interface.messages import name_of
 from conformance.interface.results import Violation, counted
 from conformance.interface.safe_text import one_line
@@ -37,10 +36,6 @@ MOST_ROWS: Final = 10
 """How many versions or files are listed at one step."""
 MOST_CLIENTS: Final = 4
 """How many clients' last answers are listed."""
-_NEAR: Final = 1 << 22
-"""How many bytes before an answer are searched for its request."""
-
-Buffer = bytes | mmap.mmap
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +45,20 @@ class LeftOut:
     number: int
 
 
-def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, title: str = "", more: int = 0) -> Story:
-    """The story of a history. `text`: the history file, whose end may be missing. `more`: the number of further
-    violations, which are only counted. Raises `InvalidHistoryError`."""
-    shown = list(_shown_events(text, violations[0] if violations else None))
+def history_story(path: Path, violations: Sequence[Violation], *, title: str = "", more: int = 0) -> Story:
+    """The story of the history in a file. `more`: the number of further violations, which are only counted. Raises
+    `InvalidHistoryError` or `OSError`."""
+    shown = list(_shown_events(path, violations[0] if violations else None))
     if not shown or not isinstance(header := shown[0], Header):
         raise InvalidHistoryError("a history begins with its header" if shown else "the history is empty", 1)
     left_out = sum(event.number for event in shown if isinstance(event, LeftOut))
     here = violations[:1] if left_out else violations
-    teller = HistoryTeller(shown, here, text)
+    teller = HistoryTeller(shown, here, times_of_file(path))
     steps = tuple(step for event in shown for step in teller.steps_of(event)) + tuple(teller.rest())
     subject = f"{header.subject.name} {header.subject.version}".strip()
     part = f"{left_out:,} events are not shown and not counted. " if left_out else ""
     return Story(
-        name=name,
+        name=path.stem,
         title=one_line(title or header.note or f"A history of {subject}"),
         about=one_line(f"{part}{subject}, {header.feature}. {WHY_NO_FORKS}"),
         ends=in_short(violations, more),
@@ -83,8 +78,7 @@ def in_short(violations: Sequence[Violation], more: int) -> str:
 class HistoryTeller:
     """Turns events into steps, one after the other, and keeps the state that they have shown so far."""
 
-    def __init__(self, shown: Sequence[Event | LeftOut], violations: Sequence[Violation], text: Buffer) -> None:
-        times = times_of(str(text[: 1 << 16], "utf-8", "replace"))
+    def __init__(self, shown: Sequence[Event | LeftOut], violations: Sequence[Violation], times: Times) -> None:
         self._due = [(violation, times.in_words(violation.message)) for violation in violations]
         self._asked = {event.id: event for event in shown if isinstance(event, Invoke)}
         self.clients = tuple(dict.fromkeys(_client(invoke) for invoke in self._asked.values()))
@@ -233,70 +227,37 @@ def _origin(witness: Witness) -> str:
 # The visible part of a long history
 
 
-def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event | LeftOut]:
-    """All events of a short history; for a long one the events around the violation, or its first events."""
-    shown_until = 0
-    for start, end in _spans(text, violation):
-        if number := _lines(text, shown_until, start):
-            yield LeftOut(number)
-        here = list(read_events(io.BytesIO(text[start:end]), first=_lines(text, 0, start) + 1))
-        invoked = {event.id for event in here if isinstance(event, Invoke)}
-        for event in here:
-            if isinstance(event, events.Ok | events.Fail | events.Info) and event.id not in invoked:
-                yield from _request(text, event.id, start)
-        yield from here
-        shown_until = end
-    if number := _lines(text, shown_until, len(text)):
-        yield LeftOut(number)
-
-
-def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
-    """The beginnings and ends of the parts that are shown, in order. Each part consists of whole lines."""
-    size = len(text)
-    if _lines(text, 0, size) <= MOST_EVENTS:
-        return [(0, size)]
-    header = text.find(b"\n") + 1
-    wanted = [(0, header)]
-    log = re.search(rb'\{\s*"event"\s*:\s*"(?:witness|unseen|footer)"', text)
-    log_start = log.start() if log else size
-    numbers = contradiction(violation) if violation is not None else ()
-    if numbers:
-        either = b"|".join(b"%d" % number for number in numbers)
-        offsets = [match.start() for match in re.finditer(rb'"id"\s*:\s*(?:%s)\s*[,}]' % either, text)]
-    else:
-        offsets = [header]
-    wanted += [_around(text, offset, AROUND, log_start) for offset in offsets]
-    if violation is not None and violation.version is not None:
-        version = re.compile(rb'"version"\s*:\s*%d\s*[,}]' % violation.version).search(text, log_start)
-        wanted.append(_around(text, version.start() if version else size - 1, 2, size))
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(wanted):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _around(text: Buffer, offset: int, lines: int, limit: int) -> tuple[int, int]:
-    """The beginning and end of the line at `offset`, with `lines` whole lines before and after it."""
-    start = end = offset
-    for _ in range(lines + 1):
-        start = text.rfind(b"\n", 0, max(start, 0))
-        end = text.find(b"\n", end) + 1 or limit
-    return start + 1, min(end, limit)
-
-
-def _lines(text: Buffer, start: int, end: int) -> int:
-    """How many lines end in this part of the text. It is counted in pieces, because the file may be large."""
-    return sum(text[at : min(at + _NEAR, end)].count(b"\n") for at in range(start, end, _NEAR))
-
-
-def _request(text: Buffer, number: int, before: int) -> Iterator[Event]:
-    """The request of a shown answer, if the request itself is not shown and is near."""
-    for name in (b'"id":%d,' % number, b'"id": %d,' % number):
-        offset = text.rfind(name, max(0, before - _NEAR), before)
-        if offset >= 0:
-            start, end = _around(text, offset, 0, before)
-            yield from read_events(io.BytesIO(text[start:end]))
-            return
+def _shown_events(path: Path, violation: Violation | None) -> Iterator[Event | LeftOut]:
+    """All events of a short history; for a long one those around the violation, or its first ones."""
+    with path.open("rb") as stream:
+        long = sum(1 for _ in stream) > MOST_EVENTS
+    numbers = set() if violation is None else {*contradiction(violation)}
+    version = None if violation is None else violation.version
+    asked: dict[int, Invoke] = {}
+    """The requests without an answer so far."""
+    sent: set[int] = set()
+    """The requests that were shown."""
+    earlier: deque[tuple[Invoke | None, Event]] = deque(maxlen=AROUND)
+    """The latest events that are not shown, answers with their requests."""
+    skipped, more = 0, 0 if numbers else AROUND
+    for event in read(path):
+        request = asked.pop(event.id, None) if isinstance(event, events.Ok | events.Fail | events.Info) else None
+        if isinstance(event, Invoke):
+            asked[event.id] = event
+        near = getattr(event, "id", None) in numbers or (isinstance(event, Witness) and event.version == version)
+        if long and not near and not more and not isinstance(event, Header):
+            earlier.append((request, event))
+            skipped += 1
+            continue
+        if skipped > len(earlier):
+            yield LeftOut(skipped - len(earlier))
+        for before, shown in (*earlier, (request, event)):
+            if before is not None and before.id not in sent:
+                yield before
+            if isinstance(shown, Invoke):
+                sent.add(shown.id)
+            yield shown
+        earlier.clear()
+        skipped, more = 0, AROUND if near else max(0, more - 1)
+    if skipped:
+        yield LeftOut(skipped)
