@@ -141,8 +141,7 @@ def _column(name: str, place: str, options: "Options", folder: Path, *, fetch: b
             if fetch:
                 _fetch(name)
             running.require_libraries(name)
-            with running.progress() as watcher:
-                result = execute(options, watcher)
+            result = execute(options, running.Progress())
         except (UnusableError, UsageError) as error:
             return Column(subject=name, reason=one_line(error.problem.partition("\n")[0]))
         if result.exit_code == ExitCode.USAGE:

@@ -39,7 +39,7 @@ from conformance.running.plan import PROFILES, chosen_profile, profile_of_result
 if TYPE_CHECKING:
     from conformance.interface.messages import Identity
     from conformance.reports import Finding
-    from conformance.running.execution import Options, Watcher
+    from conformance.running.execution import Options
     from conformance.running.plan import Plan
     from conformance.subjects.smoke import Step
 
@@ -138,8 +138,8 @@ def run(
         _must_be_new(write_known, known)
     with ExitStack() as stack:
         folder = None if report is None else stack.enter_context(ReportFolder(report))
-        with interruptible(), progress() as watcher:
-            result = execute(options, watcher)
+        with interruptible():
+            result = execute(options, Progress())
         unwritten = folder is not None and _unwritten(partial(folder.write, result))
         if write_known is not None:
             unwritten |= _unwritten(partial(_write_known, write_known, result))
@@ -324,8 +324,8 @@ def replay(
         say(f"note: {remark}")
     options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))
     require_libraries(options.subject)
-    with interruptible(), progress() as watcher:
-        result = execute(options, watcher)
+    with interruptible():
+        result = execute(options, Progress())
     _unprinted(result, None, json=json)
     raise typer.Exit(replay_code(result))
 
@@ -390,18 +390,8 @@ def replay_code(result: RunResult) -> ExitCode:
 # Progress
 
 
-@contextmanager
-def progress() -> Iterator[Watcher]:
-    """The progress display that fits the standard error: a bar for a terminal, otherwise lines."""
-    if not sys.stderr.isatty():
-        yield Lines()
-        return
-    with _Bar() as bar:
-        yield bar
-
-
-class Lines:
-    """A line for the first failure of each check that no earlier line says, and lines of progress."""
+class Progress:
+    """Prints a line for the first failure of each check that no earlier line says, and lines of progress."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -413,7 +403,7 @@ class Lines:
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
         self.total = len(planned.cases)
         skipped = f", {len(planned.skipped)} skipped" if planned.skipped else ""
-        self._line(
+        say(
             f"{one_line(identity.name)} {one_line(identity.version)}, {identity.side}: "
             f"{counted(self.total, 'case')}{skipped}, {counted(workers, 'worker')}"
         )
@@ -428,60 +418,17 @@ class Lines:
             failure = _failure(result)
             alike = {(words, fails, known) for words in (result.check, failure)}
             if alike.isdisjoint(self._shown):
-                self._line(f"{kind}: {result.case}: {failure}")
+                say(f"{kind}: {result.case}: {failure}")
                 self._shown |= alike
         self._moved()
 
     def note(self, text: str) -> None:
-        self._line(f"note: {text}")
+        say(f"note: {text}")
 
     def _moved(self) -> None:
         if self.done == self.total or time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
-            self._line(f"{self.done} of {counted(self.total, 'case')}, {self.failed} failed")
-
-    def _line(self, text: str) -> None:
-        say(text)
-
-
-class _Bar(Lines):
-    """The same lines, above a progress bar."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._progress: Any = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False, soft_wrap=True),
-            transient=True,
-        )
-        self._task: Any = None
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        self._task = self._progress.add_task("starting", total=None)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
-        super().begins(identity, planned, workers)
-        self._progress.update(self._task, total=self.total, description="0 failed")
-
-    def _moved(self) -> None:
-        description = f"[bold red]{self.failed} failed[/]" if self.failed else "0 failed"
-        self._progress.update(self._task, completed=self.done, description=description)
-
-    def _line(self, text: str) -> None:
-        from rich.text import Text
-
-        self._progress.console.print(Text(text, style="red" if text.startswith("FAILED") else ""))
+            say(f"{self.done} of {counted(self.total, 'case')}, {self.failed} failed")
 
 
 def _failure(result: CaseResult) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.checks import all_checks
-from conformance.command.running import Lines
+from conformance.command.running import Progress
 from conformance.interface.messages import Identity
 from conformance.interface.results import CaseResult, Layer, Verdict, Violation
 from conformance.running import execution
@@ -71,12 +71,12 @@ class Clock:
 
 def budget_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the clock forward when the cases begin, so that one second of the command's budget of an hour is left."""
-    clock, begins = Clock(), Lines.begins
+    clock, begins = Clock(), Progress.begins
     started = clock.monotonic()
 
-    def late(lines: Lines, *planned: Any) -> None:
+    def late(lines: Progress, *planned: Any) -> None:
         begins(lines, *planned)
         clock.ahead = 3_599.0 - (clock.monotonic() - started)
 
     monkeypatch.setattr(execution, "time", clock)
-    monkeypatch.setattr(Lines, "begins", late)
+    monkeypatch.setattr(Progress, "begins", late)
