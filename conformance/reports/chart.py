@@ -7,27 +7,28 @@ final log is below it, without a time.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from conformance.checkers.check import describe_answer, describe_look, describe_request
 from conformance.history.events import FileLook, Other, Witness
 from conformance.interface.results import Violation
+from conformance.interface.safe_text import one_line
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
-    LONGEST_NAME,
     Recorded,
     Step,
-    answer_label,
     began,
     contradiction,
     contradicts_the_log,
     cut,
     ended,
+    in_letters,
     kind_of,
-    request_label,
-    short_attempt,
     sides,
     to_draw,
 )
 
 FILES: Final = "files, as an external observer sees them"
+_LONGEST: Final = 40
+"""The length of the longest name of a client or fault, in characters."""
 COLOURS: Final = 6
 """The number of colours for attempts; further attempts use them again."""
 MOST_VERSIONS: Final = 12
@@ -42,7 +43,7 @@ def chart(recorded: Recorded, violation: Violation) -> dict[str, Any]:
     rows = {at: number for number, at in enumerate(moments)}
     clients = dict.fromkeys(step.client for step in steps if not isinstance(step, FileLook))
     lanes: list[tuple[str, Sequence[Step]]] = [
-        (cut(client, LONGEST_NAME) or "unnamed client", _of(client, steps)) for client in clients
+        (cut(client, _LONGEST) or "unnamed client", _of(client, steps)) for client in clients
     ]
     lanes += [(FILES, looks)] if (looks := [step for step in steps if isinstance(step, FileLook)]) else []
     columns = [(name, [_column(recorded, track, rows, violation) for track in _tracks(of, rows)]) for name, of in lanes]
@@ -105,14 +106,21 @@ def _cell(recorded: Recorded, step: Step, violation: Violation) -> dict[str, Any
     marked = sides(recorded, violation)
     request = None if isinstance(step, FileLook) else step.request
     table = "" if isinstance(request, Other | None) or not recorded.several else step.table
+    asked = "list the files" if request is None else describe_request(request)
     return {
         "number": step.id,
-        "request": request_label(step, recorded.letters) + (f" ({cut(table, LONGEST_ATTEMPT)})" if table else ""),
-        "answer": answer_label(step, recorded.letters),
+        "request": in_letters(asked, recorded) + (f" ({one_line(table)})" if table else ""),
+        "answer": one_line(in_letters(_answer(step), recorded)),
         "kind": kind_of(step),
         "mark": marked.index(step.id) + 1 if step.id in marked else 0,
         "colour": colour_of(recorded, getattr(request, "attempt", None)),
     }
+
+
+def _answer(step: Step) -> str:
+    if isinstance(step, FileLook):
+        return describe_look(step)
+    return "no answer" if step.answer is None else describe_answer(step.answer)
 
 
 def colour_of(recorded: Recorded, attempt: str | None) -> int | None:
@@ -130,7 +138,7 @@ def _notes(recorded: Recorded, steps: Sequence[Step]) -> dict[int, list[str]]:
     for fault in recorded.faults:
         if len(steps) == len(recorded.steps) or (steps and began(steps[0]) <= fault.at <= last):
             who = f" ({cut(fault.client, LONGEST_ATTEMPT)})" if fault.client else ""
-            notes.setdefault(fault.at, []).append(cut(f"{fault.kind}{who}", LONGEST_NAME))
+            notes.setdefault(fault.at, []).append(cut(f"{fault.kind}{who}", _LONGEST))
     return notes
 
 
@@ -160,7 +168,7 @@ def _log(recorded: Recorded, violation: Violation) -> list[dict[str, Any]]:
     return [
         {
             "version": version,
-            "attempt": "" if line is None or line.attempt is None else short_attempt(line.attempt, recorded.letters),
+            "attempt": "" if line is None or line.attempt is None else recorded.letters[line.attempt],
             "how": _how(line),
             "colour": None if line is None else colour_of(recorded, line.attempt),
             "mark": len(contradiction(violation)) + 1 if wrong and version == about else 0,

@@ -1,7 +1,7 @@
 """The recorded history of a case: its steps, their labels, and the contradicting operations."""
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -12,7 +12,6 @@ from conformance.history.events import Fault, FileLook, Header, InvalidHistoryEr
 from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
 from conformance.history.times import Times, times_of
-from conformance.interface.messages import name_of
 from conformance.interface.results import Violation
 from conformance.interface.safe_text import one_line
 
@@ -194,66 +193,8 @@ def _versions(step: Step) -> set[int]:
     return {version for version in versions if version is not None}
 
 
-# Labels of a drawing: short, without client and time, because the position shows both
-
 LONGEST_ATTEMPT: Final = 12
-LONGEST_LABEL: Final = 28
-LONGEST_NAME: Final = 40
-"""The length of the longest name of a client or fault, in characters."""
-
-
-def request_label(step: Step, letters: Mapping[str, str] = {}) -> str:
-    """The request: `commit v3 as a1`."""
-    if isinstance(step, FileLook):
-        return "list files"
-    request = step.request
-    parts = [operation_of(request)]
-    if (version := getattr(request, "version", None)) is not None:
-        parts.append(f"v{version}")
-    if isinstance(request, events.GetCommits) and (request.start is not None or request.end is not None):
-        parts.append(_range(request.start, request.end))
-    if isinstance(request, events.Snapshot):
-        parts += ["at a time"] * (request.timestamp is not None) + ["by path"] * request.by_path
-    if (attempt := getattr(request, "attempt", None)) is not None:
-        parts.append(f"as {short_attempt(attempt, letters)}")
-    return cut(" ".join(parts), LONGEST_LABEL)
-
-
-def answer_label(step: Step, letters: Mapping[str, str] = {}) -> str:
-    """The answer: `conflict, latest 4`."""
-    if isinstance(step, FileLook):
-        there = [f"sees {_in_words([file.version for file in step.published])}"] if step.published else []
-        missing = [f"no {_in_words(list(step.absent))}"] if step.absent else []
-        return cut(", ".join([*there, *missing]) or "sees none", LONGEST_LABEL)
-    return cut(_answer(step, letters), LONGEST_LABEL)
-
-
-def _answer(step: Operation, letters: Mapping[str, str]) -> str:
-    answer = step.answer
-    if answer is None:
-        return "no answer"
-    name = name_of(answer).replace("_", " ")
-    if isinstance(answer, events.Unknown):
-        return "unknown"
-    parts = []
-    if (version := getattr(answer, "version", None)) is not None:
-        name += f" v{version}"
-    if isinstance(answer, (events.Commits, events.Table)):
-        name = "latest none" if answer.latest is None else f"latest {answer.latest}"
-    elif (latest := getattr(answer, "latest", None)) is not None:
-        parts.append(f"latest {latest}")
-    if listed := getattr(answer, "commits", None):
-        parts.append(f"lists {_in_words([entry.version for entry in listed])}")
-    if isinstance(answer, events.Conflict) and answer.winners:
-        parts.append(
-            "won by "
-            + " ".join(short_attempt(entry.attempt or "an unknown attempt", letters) for entry in answer.winners[:3])
-        )
-    if isinstance(answer, events.SnapshotRead) and answer.stale:
-        parts.append("may be stale")
-    if reason := getattr(answer, "reason", ""):
-        parts.append(reason)
-    return ", ".join([name, *parts])
+"""The length of the longest attempt id that is shown whole, in characters."""
 
 
 def kind_of(step: Step) -> str:
@@ -271,30 +212,7 @@ def kind_of(step: Step) -> str:
             return "done"
 
 
-def short_attempt(attempt: str, letters: Mapping[str, str] = {}) -> str:
-    """An attempt's letter; if it has none, its id. A long id loses its middle, because many ids begin alike."""
-    text = letters.get(attempt) or one_line(attempt)
-    return text if len(text) <= LONGEST_ATTEMPT else f"{text[:5]}…{text[-5:]}"
-
-
 def cut(text: str, length: int) -> str:
     """The text on one line, not longer than `length`."""
     text = one_line(text)
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def operation_of(request: events.Request) -> str:
-    """The name of the request's operation."""
-    return request.name if isinstance(request, events.Other) else name_of(request)
-
-
-def _range(start: int | None, end: int | None) -> str:
-    return f"v{'' if start is None else start}..{'' if end is None else end}"
-
-
-def _in_words(versions: list[int]) -> str:
-    """The versions as text: `v2`, `v2..5`, `v2 v4 v7`."""
-    ordered = sorted(set(versions))
-    if len(ordered) > 1 and ordered[-1] - ordered[0] == len(ordered) - 1:
-        return f"v{ordered[0]}..{ordered[-1]}"
-    return " ".join(f"v{version}" for version in ordered)

@@ -232,7 +232,7 @@ def test_a_step_without_an_answer_lasts_to_the_end_beside_later_ones() -> None:
     assert drawn["lanes"] == [("left", 2)]
     shown = [(cell["number"], cell["rows"], cell["kind"], cell["answer"]) for cell in cells(drawn)]
     assert shown == [
-        (0, 2, "unknown", "unknown"), (1, 3, "unknown", "no answer"), (2, 2, "state", "latest 0"),
+        (0, 2, "unknown", "unknown, timed out"), (1, 3, "unknown", "no answer"), (2, 2, "state", "commits, latest 0"),
     ]  # fmt: skip
 
 
