@@ -22,8 +22,7 @@ from refimpl.cli.application import application
 from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
 from refimpl.demo import story
-from refimpl.demo.roles import watch
-from refimpl.demo.story import Flights, Stage, differences, faults
+from refimpl.demo.story import Flights, Stage, differences, faults, watch
 from refimpl.demo.workers import GO, Ended, WorkerPool
 from refimpl.protocol.errors import InvalidRequestError, OwnerUnavailableError
 

@@ -10,7 +10,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from refimpl.cli import demonstration, history, ingesting, rows, serving, tables, upkeep
+from refimpl.cli import demonstration, history, rows, serving, tables, upkeep
 from refimpl.cli.commands import commands
 from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_error
 from refimpl.protocol.release import __version__
@@ -145,7 +145,7 @@ def _commit_owner(
     """
 
 
-MODULES = (demonstration, tables, ingesting, rows, history, upkeep, serving)
+MODULES = (demonstration, tables, rows, history, upkeep, serving)
 """The modules with commands. Their import fills the table."""
 PANELS = ("Start here", "Tables", "Rows", "Versions", "Maintenance", "Ownership", "Server")
 """The panels of the help, in this order."""
