@@ -1,4 +1,4 @@
-"""Commands about rows: `rows`, `ingest`, `delete`, `update`, `changes`."""
+"""Commands about rows: `rows` and `ingest`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from refimpl.client.row_changes import RowsChanged
     from refimpl.client.table import Table
     from refimpl.protocol.actions import Add
     from refimpl.rows.input_files import InputFiles
@@ -118,72 +117,3 @@ def _ingested(
     races = f", after {output.counted(tries - 1, 'lost race')}" if tries > 1 else ""
     made = f"{output.counted(rows, 'row')} in {output.counted(len(adds), 'file')} ({output.size(size)})"
     return Result(document, f"committed version {version} of {table}: {made}{gone}{races}")
-
-
-@command(_PANEL, 'delete sales --where "month = 3 AND price IS NULL"', "delete sales --all", server=True)
-def delete(warehouse: "AnyWarehouse", table: str, where: str | None = None, every: bool = False) -> Result:
-    """Delete rows of a table, in one commit.
-
-    Only files that hold a row to delete are rewritten. A row for which the condition is NULL is not deleted.
-    """
-    _check_where(where, every)
-    done = warehouse.table(table).delete(where)
-    return _changed(table, done, f"deleted {output.counted(done.metrics['numDeletedRows'], 'row')}")
-
-
-@command(
-    _PANEL,
-    'update sales --set "price = price * 2" --where "month = 3"',
-    'update sales --set "name = \'unknown\'" --where "name IS NULL"',
-    server=True,
-)
-def update(
-    warehouse: "AnyWarehouse", table: str, set_: list[str], where: str | None = None, every: bool = False
-) -> Result:
-    """Set columns of rows of a table, in one commit.
-
-    Only files that hold a row to change are rewritten. A row for which the condition is NULL is not changed.
-    """
-    _check_where(where, every)
-    values: dict[str, str] = {}
-    for pair in set_:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise InvalidRequestError(f'invalid --set {pair!r}; expected COLUMN=SQL, such as "price = price * 2"')
-        if name.strip() in values:
-            raise InvalidRequestError(f"--set names the column {name.strip()!r} twice; pass one value for each column")
-        values[name.strip()] = value.strip()
-    done = warehouse.table(table).update(values, where)
-    return _changed(table, done, f"updated {output.counted(done.metrics['numUpdatedRows'], 'row')}")
-
-
-def _check_where(where: str | None, every: bool) -> None:
-    if (where is None) != every:
-        raise InvalidRequestError("exactly one of --where SQL and --all is required")
-
-
-def _changed(table: str, done: "RowsChanged", what: str) -> Result:
-    line = f"committed version {done.version} of {table}: {what}"
-    if done.version is None:
-        line = f"no row matches; nothing was committed to {table}"
-    return Result({"table": table, "version": done.version, "metrics": done.metrics}, line)
-
-
-@command(_PANEL, "changes sales --from 3", "changes sales --from 3 --to 5 --limit 20 --json", server=True)
-def changes(
-    warehouse: "AnyWarehouse",
-    table: str,
-    from_version: int,
-    to_version: int | None = None,
-    limit: int | None = None,
-    kind: str | None = None,
-    json: bool = False,
-) -> None:
-    """Show the change data feed: rows that were inserted, updated and deleted.
-
-    The property delta.enableChangeDataFeed must be true at all versions that are read.
-    """
-    from refimpl.cli.row_output import chosen_format, write_rows
-
-    chosen = chosen_format(kind, json=json)
-    write_rows(warehouse.table(table).changes(from_version, to_version), chosen, limit)

@@ -292,15 +292,6 @@ rows sales --version 0 --timestamp 1 => mutually exclusive
 rows sales --timestamp noon => 'noon'; expected ISO 8601
 rows sales --format xml => 'xml'; expected one of table, csv
 rows sales --json --format csv => mutually exclusive
-delete sales => --where
-delete sales --where 'id = 1' --all => --all
-delete sales --where 'id =' => line 1, column
-delete sales --where 'price = 1' => price
-update sales --set name --all => COLUMN=SQL
-update sales --set 'id = 1' --set 'id = 2' --all => twice
-update sales --set 'id = rand()' --all => deterministic
-changes sales => --from
-changes sales --from 9 => version 9
 ingest sales => missing argument
 ingest sales rows.csv --delimiter :: => '::'
 ingest sales nowhere.csv => nowhere.csv
@@ -357,7 +348,7 @@ COMMANDS = sorted(
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "resolve", "policy"),
-    *("optimize", "vacuum", "serve", "delete", "update", "changes", "undrop", "alter"),
+    *("optimize", "vacuum", "serve", "undrop", "alter"),
     "rows",
 }
 SERVES = {"serve"}

@@ -1,4 +1,4 @@
-"""Commands that change rows: `ingest`, `delete`, `update`; and `changes`."""
+"""The command `ingest`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refimpl.protocol.errors import InvalidRequestError
 from refimpl.rows.input_files import InputFiles
 from refimpl.schema.schema import from_arrow
 from refimpl.warehouse import Warehouse
-from spec_tests.cli.conftest import CommandLine, commit_rows
+from spec_tests.cli.conftest import CommandLine
 
 
 @pytest.fixture
@@ -154,47 +154,3 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     csv.write_csv(contents[1], path)
     with pytest.raises(InvalidRequestError, match="was changed while it was read"):
         list(typed.batches())
-
-
-# `delete`, `update`, `changes`
-
-
-@pytest.fixture
-def named_rows(cli: CommandLine, warehouse: Warehouse) -> None:
-    properties = ("--property", "delta.enableChangeDataFeed=true")
-    assert cli("create", "sales", "-c", "id BIGINT, name STRING", *properties).code == ExitCode.OK
-    commit_rows(warehouse, "sales", {"id": 1, "name": "a"}, {"id": 2, "name": None}, {"id": 3, "name": "c"})
-
-
-def rows(warehouse: Warehouse) -> list[tuple[int, str | None]]:
-    records = warehouse.table("sales").snapshot().to_arrow().to_pylist()
-    return sorted((row["id"], row["name"]) for row in records)
-
-
-@pytest.mark.usefixtures("named_rows")
-def test_rows_are_changed_and_the_changes_shown(cli: CommandLine, warehouse: Warehouse) -> None:
-    answer = cli("update", "sales", "--set", "name = name || '='", "--set", "id=id+10", "--where", "name = 'a'")
-    assert answer.out == "committed version 2 of sales: updated 1 row\n"
-    assert cli("delete", "sales", "--where", "name <> 'a='").out == "committed version 3 of sales: deleted 1 row\n"
-    assert rows(warehouse) == [(2, None), (11, "a=")]
-    feed = cli("changes", "sales", "--from", 2, "--json").json
-    assert [(row["_commit_version"], row["_change_type"], row["id"]) for row in feed[:3]] == [
-        (2, "update_preimage", 1),
-        (2, "update_postimage", 11),
-        (3, "delete", 3),
-    ]
-    assert len(feed) == 3
-    assert len(cli("changes", "sales", "--from", 1, "--limit", 2, "--json").json) == 2
-    shown = cli("changes", "sales", "--from", 3, "--to", 3)
-    assert "delete" in shown.out
-    assert "update_postimage" not in shown.out
-    assert "expected first <= last" in cli("changes", "sales", "--from", 3, "--to", 2).err
-
-
-@pytest.mark.usefixtures("named_rows")
-def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) -> None:
-    assert cli("delete", "sales", "--where", "id = 99").out == "no row matches; nothing was committed to sales\n"
-    assert cli("delete", "sales", "--where", "id = 99", "--json").json["version"] is None
-    assert cli("delete", "sales", "--all", "--json").json["metrics"]["numDeletedRows"] == 3
-    assert cli("changes", "sales", "--from", 0, "--to", 0, "--json").json == []
-    assert rows(warehouse) == []
