@@ -167,7 +167,7 @@ class Ledger:
     def begin(self) -> Writer:
         try:
             database = self.current_database()
-            before_release(lambda: roll_back(database))  # an interruption may leave the transaction open
+            before_release(lambda: roll_back(database))  # a failed COMMIT or an interruption leaves it open
             database.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             raise _translated(error, self.path) from error
@@ -191,15 +191,12 @@ class Ledger:
     def commit(self, database: apsw.Connection) -> None:
         try:
             database.execute("COMMIT")
-        except BaseException as error:  # also an interruption just before COMMIT
-            with contextlib.suppress(apsw.Error):
-                roll_back(database)
-            # SQLite could not write the whole commit record to a full disk, so nothing is committed.
-            if isinstance(error, apsw.Error) and not isinstance(error, apsw.FullError):
-                raise OutcomeUnknown(
-                    f"the disk failed while {self.path} committed ({error}); call attempt_outcome once it works again"
-                ) from error
+        except apsw.FullError:  # SQLite could not write the whole commit record, so nothing is committed
             raise
+        except apsw.Error as error:
+            raise OutcomeUnknown(
+                f"the disk failed while {self.path} committed ({error}); call attempt_outcome once it works again"
+            ) from error
 
     def fold(self) -> None:
         """Move the write-ahead log into the database, as far as readers allow. The caller holds the lock.

@@ -134,14 +134,8 @@ class Tables:
 
     def land(self, table_id: str, decision: Callable[[Writer, TableRecord], Decided]) -> Decided:
         """`changing` for one function: what it returns."""
-        writer, table = self.begin_change(table_id)
-        try:
-            decided = decision(writer, table)
-        except BaseException as error:
-            self.ledger.end(error)
-            raise
-        self.ledger.end(None)
-        return decided
+        with self.changing(table_id) as (writer, table):
+            return decision(writer, table)
 
     def begin_change(self, table_id: str) -> tuple[Writer, TableRecord]:
         """Begin the transaction of `changing`. An error ends it."""

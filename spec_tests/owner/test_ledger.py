@@ -513,6 +513,20 @@ def test_interruption_before_the_end_of_a_transaction_is_no_damage(
         assert table.latest == (1 if following == "a commit" else 0)
 
 
+def test_an_interrupted_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(database: apsw.Connection) -> None:
+        """Ctrl-C comes at the end of the read."""
+        if database.in_transaction:
+            raise KeyboardInterrupt
+
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr("refimpl.owner.ledger.roll_back", interrupted)
+            table.latest  # noqa: B018
+        assert table.latest == 0
+
+
 def version_of(path: Path) -> tuple[int, str]:
     return sql(path, "PRAGMA user_version")[0][0], sql(path, "PRAGMA journal_mode")[0][0]
 
