@@ -9,17 +9,19 @@ second power cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any, Final, TypeVar
 
+from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.interface import messages as m
 from conformance.interface.log_names import version_of
 from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
+from conformance.scenario.running import violations_of
 from conformance.simulation.disk import Disk, PowerCut, Tree
 from conformance.simulation.effects import unobserved
 from conformance.simulation.host import Ask, Host
@@ -39,6 +41,8 @@ DURABLE: Final = "PROFILE-DURABLE-01"
 CONTENT: Final = {"managedCommit": "MC-BACKFILL-01", "catalogManaged": "CM-PUBLISH-03"}
 ORDER: Final = {"managedCommit": "MC-BACKFILL-03", "catalogManaged": "CM-PUBLISH-06"}
 """Requirements of the catalogue. The last two depend on the table feature."""
+BROKEN: Final = {Rule.OUTCOME_WRONG.value: TOMBSTONE, Rule.TOMBSTONE_IGNORED.value: TOMBSTONE}
+"""The requirements of some rules of histories; any other broken rule means that something was lost."""
 
 
 class Flaw(Exception):  # noqa: N818  # a finding, not an error of this code
@@ -188,7 +192,14 @@ class Examination:
         outcomes = self._resolved(client, table, exchanges, resend_first=resend_first)
         alive = self._has_its_name(client, exchanges)
         log = log_of(client.ask, table)
-        self._require_whole_log(log, outcomes)
+        require(
+            list(log) == list(range(len(log))),
+            f"the log has gaps: versions {list(log)}",
+            ORDER[self._operation.feature],
+        )
+        for version in range(self._operation.versions_before):
+            own, content = log.get(version, (None, None))
+            require(self._truth.get(own or "") == (version, content), f"version {version} has changed")
         for version, commit in seen.items():
             require(log.get(version) == commit, f"version {version} was visible after the cut, but has changed since")
         if alive:
@@ -218,11 +229,10 @@ class Examination:
     def _resolved(
         self, client: _Client, table: str, exchanges: Sequence[Exchange], *, resend_first: bool
     ) -> dict[str, int | None]:
-        """The version of each attempt, or None. Requires that it agrees with all earlier answers."""
+        """The version of each attempt, or None. The checkers compare it with all answers."""
         pending = exchanges[-1].request if exchanges and exchanges[-1].answer is None else None
-        resent: m.Answer | None = None
         if pending is not None and resend_first:
-            resent = self._resend(client, pending)
+            self._resend(client, pending)
         outcomes: dict[str, int | None] = {}
         for own in dict.fromkeys(
             (*map(_attempt_of, (exchange.request for exchange in exchanges)), self._operation.creation().attempt)
@@ -231,22 +241,13 @@ class Examination:
                 answer = client.ask(m.AttemptOutcome(table=table, attempt=own))
                 require(isinstance(answer, m.Landed | m.NotLanded), f"no outcome of {own}: {answer}", OUTCOME)
                 outcomes[own] = answer.version if isinstance(answer, m.Landed) else None
-        for number, exchange in enumerate(exchanges):
-            own = _attempt_of(exchange.request)
-            again = any(_attempt_of(later.request) == own for later in exchanges[number + 1 :])
-            again = again or (client.made_again and own == self._operation.creation().attempt)
-            if not (again and isinstance(exchange.answer, m.Rejected) and exchange.answer.retryable):
-                _require_agreement(exchange.request, exchange.answer, outcomes, "before the cut")
         if pending is not None and not resend_first:
-            resent = self._resend(client, pending)
-        if pending is not None:
-            _require_agreement(pending, resent, outcomes, "when it was sent again")
+            self._resend(client, pending)
         return outcomes
 
-    def _resend(self, client: _Client, request: m.Request) -> m.Answer:
+    def _resend(self, client: _Client, request: m.Request) -> None:
         answer = client.ask(request)
         require(not isinstance(answer, m.Unknown), f"the outcome of the resent request is unknown: {answer}")
-        return answer
 
     def _has_its_name(self, client: _Client, exchanges: Sequence[Exchange]) -> bool:
         """Whether the table has its name. Only a drop or a hand-back may remove it."""
@@ -260,24 +261,6 @@ class Examination:
                 isinstance(answer, m.NotFound), "the table exists after a drop or hand-back", "PROFILE-DISCOVERY-01"
             )
         return alive
-
-    def _require_whole_log(self, log: Log, outcomes: dict[str, int | None]) -> None:
-        """Require a log without gaps, in which each landed attempt has its version and its content, and without any
-        other commit."""
-        require(
-            list(log) == list(range(len(log))),
-            f"the log has gaps: versions {list(log)}",
-            ORDER[self._operation.feature],
-        )
-        for version, (own, content) in log.items():
-            require(own in self._truth, f"version {version} was never proposed: {str(content)[:60]!r}")
-            require(self._truth[own or ""] == (version, content), f"version {version} differs from its proposal")
-            before = version < self._operation.versions_before
-            require(before or outcomes.get(own or "") == version, f"version {version} is {own}, which did not land")
-        for own, landed in outcomes.items():
-            if landed is not None:
-                logged = log.get(landed, (None, None))[0]
-                require(logged == own, f"{own} landed as version {landed}, which is {logged}")
 
     def _accepts_commits(self, client: _Client, table: str, log: Log) -> Log:
         """Require that the next version lands, and that all commits can be published unchanged."""
@@ -371,8 +354,11 @@ class _Client:
         )
         self._recording.final_log(log)
         self._recording.writer.complete()
-        for violation in self._recording.judge().violations:
-            raise Flaw(f"the history contradicts {violation.rule}: {violation}", DURABLE)
+        for violation in violations_of(self._recording.judge()):
+            raise Flaw(
+                f"the history contradicts {violation.rule}: {violation.message}",
+                BROKEN.get(violation.rule or "", DURABLE),
+            )
 
 
 def _disk_to_start_on(left: Tree | Disk) -> Disk:
@@ -382,24 +368,6 @@ def _disk_to_start_on(left: Tree | Disk) -> Disk:
 
 def _attempt_of(request: m.Request) -> str | None:
     return request.attempt if isinstance(request, Proposal | m.AttemptOutcome) else None
-
-
-def _require_agreement(
-    request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, int | None], when: str
-) -> None:
-    """Require that an answer agrees with the outcome of its attempt."""
-    own = _attempt_of(request)
-    if own is None or answer is None:
-        return
-    if isinstance(answer, m.Ratified | m.Landed):
-        expected: int | None = answer.version
-    elif isinstance(answer, m.Conflict | m.Gap | m.Rejected | m.NotLanded):
-        expected = None
-    else:
-        return
-    outcome = "not landed" if outcomes[own] is None else f"version {outcomes[own]}"
-    rule = TOMBSTONE if isinstance(answer, m.NotLanded) else OUTCOME if isinstance(answer, m.Landed) else DURABLE
-    require(outcomes[own] == expected, f"{own} was answered by {answer} {when}, and its outcome is {outcome}", rule)
 
 
 def _listed(ask: Ask, table: str) -> tuple[m.CommitEntry, ...]:
