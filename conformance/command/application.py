@@ -226,7 +226,7 @@ for function, epilog in (
             "learn my-owner hint --deeper",
         ),
     ),
-    (reporting.findings, examples("findings", "findings ID", "findings --keep report/findings/some-case ID")),
+    (reporting.findings, examples("findings", "findings ID")),
     (
         listing.list_,
         examples("list", "list checks --json", "list mutants --requirement MC-BACKFILL-01", "list subjects"),

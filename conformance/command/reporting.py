@@ -166,37 +166,20 @@ def findings(
     identifier: Annotated[
         str | None, argument("ID", "one finding, as a report for the maintainers", show_default=False)
     ] = None,
-    record: Annotated[
-        Path | None, option("--record REPORT", "store the report in this folder as the subject's report")
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        option("--keep BUNDLE", "store this finding as ID: the folder of a case below `findings` of a report"),
-    ] = None,
 ) -> None:
     """Print the bugs found in published owners and clients, each with a command that reproduces it."""
     from conformance.findings import markdown, stored
 
-    if record is not None:
-        from conformance.reports import summarise
-
-        result = stored.record(record)
-        show(f"{result.subject.named}: {summarise(result).brief}")
-    elif keep is not None:
-        if not identifier:
-            raise UnusableError("--keep requires ID, the name of the finding")
-        show(str(stored.keep(keep, identifier) / stored.ABOUT))
+    folder = markdown.FOLDER if markdown.FOLDER.is_dir() else stored.HOME / "found"
+    pages = {finding.id: markdown.report(finding, folder) for finding in stored.findings()}
+    if identifier is None:
+        _show_markdown(markdown.page(stored.runs(), stored.findings(), markdown.bugs(), folder))
+    elif identifier in pages:
+        _show_markdown(pages[identifier])
     else:
-        folder = markdown.FOLDER if markdown.FOLDER.is_dir() else stored.HOME / "found"
-        pages = {finding.id: markdown.report(finding, folder) for finding in stored.findings()}
-        if identifier is None:
-            _show_markdown(markdown.page(stored.runs(), stored.findings(), markdown.bugs(), folder))
-        elif identifier in pages:
-            _show_markdown(pages[identifier])
-        else:
-            raise UnusableError(
-                f"unknown finding {identifier!r}{near(identifier, pages)} (all: delta-commit-conformance findings)"
-            )
+        raise UnusableError(
+            f"unknown finding {identifier!r}{near(identifier, pages)} (all: delta-commit-conformance findings)"
+        )
 
 
 def _show_markdown(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -16,27 +17,17 @@ from conformance.command.application import application
 from conformance.findings import markdown, stored
 from conformance.findings.stored import HOME, Stored
 from conformance.history.files import read_events
-from conformance.interface.results import (
-    CaseResult,
-    Environment,
-    KnownFailure,
-    RunResult,
-    SubjectFacts,
-    Verdict,
-    Violation,
-)
+from conformance.interface.results import CaseResult, Verdict
 from conformance.interface.safe_text import without_markup
 from conformance.interface.subject import Subject
 from conformance.programs.cases import run_case
-from conformance.reports.stored import Finding, ReportError, read_finding, write_bundle
+from conformance.reports.stored import Finding, ReportError, read_finding
 from conformance.requirements.catalogue import load
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.subjects.names import engine_of, open_subject
-from spec_tests.conformance.reports import runs
-from spec_tests.conformance.running.cases import case
 from spec_tests.engines.prerequisites import needed_classpath
 from spec_tests.support.sampling import sampled
 
@@ -171,51 +162,20 @@ def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.
     assert codes == [1, 0]
 
 
-# Recording findings
+# The page
 
 
-def test_a_run_and_its_finding_are_recorded_and_shown_on_the_page(tmp_path: Path) -> None:
-    result, failed = _result()
-    (tmp_path / "result.json").write_bytes(msgspec.json.encode(result))
-    write_bundle(result, failed, tmp_path / "bundle")
-    stored.record(tmp_path, tmp_path)
-    assert (tmp_path / "jvm-theirs" / "result.json").read_bytes() == (tmp_path / "result.json").read_bytes()
-    folder = stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
-    assert read_finding(folder / "finding.json").case == failed.case
-
-    about = folder / stored.ABOUT
-    about.write_text(about.read_text().replace('title = ""', 'title = "It forgets | everything"'))
-    stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
-    (finding,) = stored.findings(tmp_path)
-    assert finding.about.title == "It forgets | everything"
-    assert finding.about.requirements == ("MC-READ-06",)
-
-    page = markdown.page(stored.runs(tmp_path), [finding])
-    assert "| `jvm:theirs` | 1.2 | 2026-11-21 | quick, seed 3, 1 cases | 0 | 0 | 0 |" in page
-    assert "- **It forgets | everything.**" in page
-    assert "**New.**" in page
-    known = msgspec.structs.replace(finding, about=msgspec.structs.replace(finding.about, known="FB42"))
-    assert "**New.**" not in markdown.page([], [known])
-    assert "Known: FB42." in markdown.page([], [known])
+def test_a_known_finding_is_not_called_new() -> None:
+    about = msgspec.structs.replace(FINDINGS[0].about, title="It forgets | everything", known="")
+    new = msgspec.structs.replace(FINDINGS[0], about=about)
+    assert "- **It forgets | everything.**" in markdown.page([], [new]) and "**New.**" in markdown.page([], [new])
+    known = msgspec.structs.replace(new, about=msgspec.structs.replace(about, known="FB42"))
+    assert "**New.**" not in markdown.page([], [known]) and "Known: FB42." in markdown.page([], [known])
 
 
-def test_an_incomplete_run_is_not_recorded(tmp_path: Path) -> None:
-    result, _ = _result()
-    for partial in (
-        msgspec.structs.replace(result, complete=False),
-        msgspec.structs.replace(result, selection="--family limits"),
-        msgspec.structs.replace(result, known=(KnownFailure(case="stale-reads/*", reason="ticket 17"),)),
-    ):
-        (tmp_path / "result.json").write_bytes(msgspec.json.encode(partial))
-        with pytest.raises(ReportError):
-            stored.record(tmp_path, tmp_path)
-    assert stored.runs(tmp_path) == []
-
-
-def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
-    result, failed = _result()
-    write_bundle(result, failed, tmp_path / "bundle")
-    about = stored.keep(tmp_path / "bundle", "one", tmp_path) / stored.ABOUT
+def test_a_misspelt_field_of_a_finding_is_rejected(tmp_path: Path) -> None:
+    shutil.copytree(FINDINGS[0].folder, tmp_path / "found" / "one")
+    about = tmp_path / "found" / "one" / stored.ABOUT
     about.write_text(about.read_text() + 'titel = "misspelt"\n')
     with pytest.raises(ReportError):
         stored.findings(tmp_path)
@@ -237,21 +197,8 @@ def test_the_command_prints_the_page_and_one_finding(tmp_path: Path, monkeypatch
         away = CliRunner().invoke(application, ["findings"]).output
         files = re.findall(r"replay (\S+finding.json)", away)
         assert len(files) == len(FINDINGS) and all(Path(file).is_file() for file in files)
-    for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
-        result = CliRunner().invoke(application, ["findings", *wrong])
-        assert result.exit_code == 2
-        assert result.output.startswith("error: ")
-
-
-def _result() -> tuple[RunResult, CaseResult]:
-    violation = Violation(requirements=("MC-READ-06",), message="It forgot.", expected="a memory", observed="none")
-    failed = case(
-        "stale-reads/it[managedCommit/staged]", Verdict.FAILED, title="It is asked.", requirements=("MC-READ-06",),
-        violations=(violation,), operations=2,
-    )  # fmt: skip
-    facts = SubjectFacts(named="jvm:theirs", name="theirs", version="1.2", side="owner", profiles=("core",))
-    environment = Environment(started="2026-11-21T00:00:00+00:00", seconds=1.5)
-    return runs.run(failed, subject=facts, seed=3, requirements=(), environment=environment), failed
+    result = CliRunner().invoke(application, ["findings", "nothing"])
+    assert (result.exit_code, result.output.startswith("error: ")) == (2, True)
 
 
 @pytest.mark.parametrize("requirement", ["CM-COMMIT-07", "CM-LOG-05"])
