@@ -15,7 +15,7 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, NoConnectionError
-from conformance.adapters.listener import BodyError, Handler, Listener, is_loopback
+from conformance.adapters.listener import BodyError, Handler, Listener
 from conformance.interface import messages as m
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
@@ -138,30 +138,17 @@ class HttpSubject(Closing):
 
 
 class HttpServer(Listener):
-    """Calls `ask(client, request)` in its own threads: one call at a time, unless `serialized` is false.
+    """Calls `ask(client, request)` in its own threads: one call at a time, unless `serialized` is false. Only this
+    machine can reach it, because there is no authentication."""
 
-    Raises `OSError` if it cannot listen on the host and port, and `ValueError` for a host that other machines can
-    reach, unless `public` is true.
-    """
-
-    def __init__(
-        self,
-        ask: Callable[[str, m.Request], m.Answer],
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        serialized: bool = True,
-        public: bool = False,
-    ) -> None:
-        if not public and not is_loopback(host):
-            raise ValueError(f"{host!r} can be reached by other machines, and there is no authentication")
+    def __init__(self, ask: Callable[[str, m.Request], m.Answer], *, serialized: bool = True) -> None:
         turn = threading.Lock() if serialized else nullcontext()
 
         def reply(call: m.Call) -> m.Reply:
             with turn:
                 return m.Reply(id=call.id, answer=ask(call.client, call.request))
 
-        super().__init__(host, port, _handler_for(reply))
+        super().__init__(_handler_for(reply))
         self.url = f"{self.url}/"
 
 

@@ -188,7 +188,7 @@ class InProcessSubject(InProcess):
         """The same subject in separate processes, which serve concurrent clients and can be killed. They start at the
         first call of this method, and end with this subject. Raises `AdapterError`."""
         if self._beside is None:
-            command = [sys.executable, "-m", "conformance", "serve", self._name, "--stdio"]
+            command = [sys.executable, "-m", "conformance", "serve", self._name]
             self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))
         return self._beside
 

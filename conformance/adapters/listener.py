@@ -3,7 +3,6 @@
 One thread serves each connection of a client, on the standard library, because the kit controls when a connection ends.
 """
 
-import ipaddress
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -76,24 +75,18 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Listener(ThreadingHTTPServer):
-    """Listens on a host and port (0: any free port), a thread for each connection. Raises `OSError` if it cannot."""
+    """Listens on any free port of the loopback interface, a thread for each connection."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, handler: type[Handler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    def __init__(self, handler: type[Handler]) -> None:
         self._connections: set[socket.socket] = set()
-        super().__init__((host, port), handler)
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.server_address[1]}"
+        super().__init__(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._thread = Thread(target=self.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
-
-    def wait(self) -> None:
-        """Wait until it is closed."""
-        self._thread.join()
 
     def close(self) -> None:
         """Stop listening, and close every connection. Idempotent."""
@@ -119,11 +112,3 @@ class Listener(ThreadingHTTPServer):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to the host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -24,8 +24,7 @@ def main() -> None:
 def _only_serves(words: Sequence[str]) -> bool:
     """Whether the command is exactly `serve SUBJECT` over stdin and stdout: a run may start such a subject some hundred
     times after crashes, so it does not import the modules that run cases."""
-    named = len(words) in (2, 3) and words[0] == "serve" and not words[1].startswith("-")
-    return named and list(words[2:]) in ([], ["--stdio"])
+    return len(words) == 2 and words[0] == "serve" and not words[1].startswith("-")
 
 
 def _served(subject: str) -> int:

@@ -1,6 +1,5 @@
 """The commands `serve`, `jars` and `engines`."""
 
-import signal
 from typing import Annotated
 
 import typer
@@ -11,26 +10,15 @@ from conformance.interface.results import UnusableError
 from conformance.subjects import names
 
 
-def serve(
-    subject: SubjectArgument = None,
-    stdio: Annotated[bool, option("--stdio", "serve on stdin and stdout (default)")] = False,
-    http: Annotated[str | None, option("--http [HOST:]PORT", "serve over HTTP; port 0: any free port")] = None,
-    public: Annotated[bool, option("--public", "accept requests from other machines (no authentication)")] = False,
-) -> None:
-    """Serve a subject to other processes, over stdio or HTTP.
+def serve(subject: SubjectArgument = None) -> None:
+    """Serve a subject to another process, on stdin and stdout.
 
-    Its state is in the folder that $CONFORMANCE_DIRECTORY names, or in a temporary one. With --http, the first line
-    on stdout is a JSON object with the URL; SIGINT or SIGTERM ends it.
+    Its state is in the folder that $CONFORMANCE_DIRECTORY names, or in a temporary one.
     """
     from conformance.command.running import subject_of
     from conformance.subjects import serving
 
-    if stdio and http is not None:
-        raise UnusableError("--stdio and --http are mutually exclusive; pass one of them")
-    if http is not None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a shell without job control starts `... &` with SIGINT ignored
-            signal.signal(number, signal.default_int_handler)
-    raise typer.Exit(serving.serve(subject_of(subject), http=http, public=public))
+    raise typer.Exit(serving.serve(subject_of(subject)))
 
 
 def jars(

@@ -91,7 +91,7 @@ def open_subject(
             owner_url = made.enter_context(HttpServer(owner)).url
         if kind in ("stdio", "engine"):
             # -P: do not import a folder `conformance` in the working directory instead of this package
-            served = [sys.executable, "-P", "-m", "conformance", "serve", name, "--stdio"]
+            served = [sys.executable, "-P", "-m", "conformance", "serve", name]
             environment: dict[str, str] = {}
             if kind == "engine":
                 if directory is None:

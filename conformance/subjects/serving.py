@@ -1,28 +1,24 @@
-"""Serve a subject of this process to others: over standard input and output, or at a URL."""
+"""Serve a subject of this process to another one, over standard input and output."""
 
 import contextlib
-import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, MutableMapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from conformance.adapters import wire
-from conformance.adapters.http import HttpServer, HttpSubject
+from conformance.adapters.http import HttpSubject
 from conformance.adapters.in_process import Handler, InProcess
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
-from conformance.interface.subject import TIMEOUT, AdapterError, Ask, UsageError
+from conformance.interface.subject import TIMEOUT, AdapterError, Ask
 from conformance.models.storage import FaultControl, FolderStorage
 from conformance.subjects.names import handler_of
-
-PORT: Final = 0
-"""The operating system chooses a free port."""
 
 
 def serve_stdio(ask: Ask, calls: BinaryIO, replies: BinaryIO) -> None:
@@ -35,21 +31,6 @@ def serve_stdio(ask: Ask, calls: BinaryIO, replies: BinaryIO) -> None:
                 raise AdapterError(f"{wire.shown(line)} is not a call of the interface: {error}") from error
             replies.write(wire.encode(Reply(id=call.id, answer=ask(call.client, call.request))) + b"\n")
             replies.flush()
-
-
-def serve_http(ask: Ask, address: str = "", *, public: bool = False) -> HttpServer:
-    """Serve at `[HOST:]PORT`. Raises `UsageError` if it cannot listen there."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if address and not port.isdecimal():
-        raise UsageError(f"invalid address {address!r}; expected [HOST:]PORT, for example 8080 or 127.0.0.1:8080")
-    try:
-        return HttpServer(ask, host=host, port=int(port or PORT), public=public)
-    except ValueError as error:
-        raise UsageError(f"{error}; pass --public to listen there") from error
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot listen at {host}:{port or PORT}: {reason}") from error
 
 
 class Served:
@@ -145,11 +126,10 @@ class _SavedFiles(MutableMapping[str, bytes]):
 # The command
 
 
-def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
-    """Serve the subject until it is interrupted. `http`: `[HOST:]PORT`; None: over standard input and output.
+def serve(name: str) -> int:
+    """Serve the subject until its input ends, or it is interrupted.
 
-    Raises `UsageError` for an invalid name or address, `AdapterError` if the subject or the caller does not speak the
-    interface.
+    Raises `UsageError` for an invalid name, `AdapterError` if the subject or the caller does not speak the interface.
     """
     handler = handler_of(name)
     with contextlib.ExitStack() as made:
@@ -157,14 +137,6 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
         if not named:
             named = made.enter_context(tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True))
         directory = Path(named)
-        if http is not None:
-            served = Served(handler, directory)
-            made.callback(served.close)
-            server = made.enter_context(serve_http(served.ask, http, public=public))
-            with contextlib.suppress(KeyboardInterrupt):  # the user may interrupt as soon as the URL is printed
-                print(json.dumps({"url": server.url, "subject": name}), flush=True)
-                server.wait()
-            return 0
         # Output of the subject must not mix with the replies.
         with os.fdopen(os.dup(1), "wb") as replies, contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
             os.dup2(2, 1)

@@ -929,7 +929,7 @@ def handler(status: int, body: bytes, headers: dict[str, str]) -> type[Handler]:
 def test_answer_of_another_kind_of_server_is_explained(
     reach: Reach, status: int, headers: dict[str, str], body: bytes, message: str
 ) -> None:
-    with Listener("127.0.0.1", 0, handler(status, body, headers)) as server:
+    with Listener(handler(status, body, headers)) as server:
         with pytest.raises((InvalidRequestError, OwnerUnavailableError), match=re.escape(message)) as refused:
             reach(server.url, token="dco_secret").table("orders")
         assert server.url in str(refused.value)
@@ -960,7 +960,7 @@ class NoTables(Handler):
 
 def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach) -> None:
     NoTables.connections.clear()
-    with Listener("127.0.0.1", 0, NoTables) as server:
+    with Listener(NoTables) as server:
         remote = reach(server.url)
         for _ in range(4):
             with pytest.raises(TableNotFoundError, match="has no table"):
@@ -983,7 +983,7 @@ def test_slow_answer_ends_at_the_timeout(beginning: bytes) -> None:
                 self.wfile.flush()
             whole.append(self.path)
 
-    with Listener("127.0.0.1", 0, Drips) as server, pytest.raises(NoAnswerError, match=r"did not answer within 0\.2 s"):
+    with Listener(Drips) as server, pytest.raises(NoAnswerError, match=r"did not answer within 0\.2 s"):
         try:
             Connection(address_of(server.url), timeout=0.2).send("GET", "/")
         finally:
@@ -1027,7 +1027,7 @@ def test_command_line_works_on_a_server(
 def test_busy_server_says_how_long_to_wait_within_a_limit(retry_after: str, paused: float) -> None:
     pauses: list[float] = []
     with (
-        Listener("127.0.0.1", 0, handler(503, b"", {"Retry-After": retry_after})) as server,
+        Listener(handler(503, b"", {"Retry-After": retry_after})) as server,
         refimpl.open(server.url, token=None, environment=Environment(pause=pauses.append)) as remote,
         pytest.raises(OwnerUnavailableError, match="503"),
     ):

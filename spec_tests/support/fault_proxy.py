@@ -121,7 +121,7 @@ class FaultProxy(Closing):
         self._successes: Counter[tuple[str, str]] = Counter()
         self._counts: Counter[Fault] = Counter()
         self._closed = False
-        self._listener = Listener("127.0.0.1", 0, _handler_for(self._handle))
+        self._listener = Listener(_handler_for(self._handle))
         self.url = f"{self._listener.url}{parts.path.rstrip('/')}"
 
     def next(self, *faults: Fault, match: Match = ANYTHING) -> None:

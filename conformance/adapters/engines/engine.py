@@ -14,7 +14,7 @@ An adapter is a class with a method for each operation of the shared interface t
 A method with the decorator `conformance.adapters.in_process.answering` may raise the engine's errors: the adapter's
 `answered` turns them into answers. A request without a method is answered `unsupported`; so is a request with a field
 that the engine does not support (`m.Unsupported`). The kit runs an adapter in a process of its own
-(`delta-commit-conformance serve engine:NAME --stdio`) and kills the process group with all engine processes in it.
+(`delta-commit-conformance serve engine:NAME`) and kills the process group with all engine processes in it.
 `conformance.subjects.names.ENGINES` lists module and class.
 
 The engine reaches its owner at `self.url`, a server of the Delta API (`conformance.adapters.uc.server`), or the adapter

@@ -777,7 +777,7 @@ class DeltaApiServer(Closing):
 
     def __init__(self, ask: Ask) -> None:
         self.api = DeltaApi(ask)
-        self._listener = Listener("127.0.0.1", 0, _handler_for(self.api, threading.Lock()))
+        self._listener = Listener(_handler_for(self.api, threading.Lock()))
         self.url = self._listener.url
         """Without a slash at the end."""
 

@@ -283,5 +283,5 @@ def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, C
 
         do_GET = do_POST = do_DELETE = answer  # noqa: N815
 
-    with Listener("127.0.0.1", 0, Catalogs) as server:
+    with Listener(Catalogs) as server:
         yield server.url, catalog

@@ -47,7 +47,7 @@ def remembering() -> Iterator[Server]:
                 number = len(arrived)
             self.reply(201, json.dumps({"number": number}).encode(), "application/json")
 
-    with Listener("127.0.0.1", 0, Remembers) as server:
+    with Listener(Remembers) as server:
         yield server.url, arrived
 
 

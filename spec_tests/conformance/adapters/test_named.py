@@ -1,17 +1,13 @@
 """Subjects by name: each form, the errors for invalid names, and `serve`, which offers one to other processes."""
 
-import json
-import re
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conformance.adapters import wire
-from conformance.adapters.http import HttpServer, HttpSubject
+from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.checks import all_checks
 from conformance.interface import messages as m
@@ -21,7 +17,7 @@ from conformance.models.owner import ModelOwner
 from conformance.scenario.running import run_case
 from conformance.subjects import names
 from conformance.subjects.names import FORMS, handler_of, open_subject
-from conformance.subjects.serving import Served, make_durable, serve_http
+from conformance.subjects.serving import Served, make_durable
 from spec_tests.conformance.asking import Asking
 
 HERE = "spec_tests.conformance.adapters"
@@ -161,47 +157,6 @@ LONG = 120.0
 SERVE = [sys.executable, "-m", "conformance", "serve"]
 
 
-def refuse(client: str, request: m.Request) -> m.Answer:
-    return m.Rejected(reason=client)
-
-
-def line(number: int, request: m.Request, client: str = "a") -> bytes:
-    return wire.encode(m.Call(id=number, client=client, request=request)) + b"\n"
-
-
-def test_an_address_is_a_port_with_an_optional_host() -> None:
-    for address in ("", "0", "127.0.0.1:0", "localhost:0"):
-        with serve_http(refuse, address) as server:
-            assert server.url.startswith(("http://127.0.0.1:", "http://localhost:"))
-    with serve_http(refuse) as taken:
-        port = taken.url.rstrip("/").rpartition(":")[2]
-        for address, words in {
-            "somewhere": "; expected [HOST:]PORT",
-            "0.0.0.0:0": "can be reached by other machines, and there is no authentication; pass --public",
-            f"127.0.0.1:{port}": f"cannot listen at 127.0.0.1:{port}: Address already in use",
-            "127.0.0.1:99999": "cannot listen at 127.0.0.1:99999",
-        }.items():
-            with pytest.raises(UsageError, match=re.escape(words)):
-                serve_http(refuse, address)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signals) -> None:
-    """It also stops if the shell that started it ignores SIGINT, as a shell without job control does for `... &`."""
-    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *SERVE, "model", "--http", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["subject"] == "model"
-        with HttpSubject(said["url"], timeout=LONG) as subject:
-            assert subject.identity.name == "model"
-        process.send_signal(number)
-        try:
-            assert process.wait(LONG) == 0
-        finally:
-            process.kill()
-
-
 def test_an_invalid_call_is_an_error_without_a_traceback() -> None:
     ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
     assert (ran.returncode, ran.stdout) == (2, b"")
@@ -231,7 +186,7 @@ def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:
 )
 def test_a_case_has_the_same_verdict_over_every_transport(name: str, verdict: Verdict, tmp_path: Path) -> None:
     check = next(check for check in all_checks() if check.name == "an-immediate-replay-is-ratified")
-    with serve_http(Served(handler_of(name), tmp_path).ask) as server:
+    with HttpServer(Served(handler_of(name), tmp_path).ask) as server:
         for form in (name, f"stdio:{shlex.join(SERVE)} {name}", server.url):
             with open_subject(form, timeout=LONG) as subject:
                 assert run_case(check, check.variants(subject.identity)[0], subject).verdict == verdict, form
@@ -247,7 +202,7 @@ def test_a_client_uses_the_owner_that_hello_names(tmp_path: Path) -> None:
         owner = lambda client, request, reason=reason: (  # noqa: E731
             ModelOwner().hello(client, request) if isinstance(request, m.Hello) else m.Rejected(reason=reason)
         )
-        with serve_http(owner) as server:
+        with HttpServer(owner) as server:
             assert isinstance(served.ask("kit", m.Hello(owner_url=server.url)), m.Identity)
             assert served.ask("a", m.DropTable(table="t")) == m.Rejected(reason=reason)
     served.close()

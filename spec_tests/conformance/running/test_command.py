@@ -97,8 +97,6 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("report", "/no/such.json"), "/no/such.json"),
         (("replay", "/no/such.json"), "/no/such.json"),
         (("check", "/no/such.jsonl"), "error: /no/such.jsonl"),
-        (("serve", "model", "--stdio", "--http", "0"), "mutually exclusive"),
-        (("serve", "model", "--http", "nowhere"), "nowhere"),
         (("runn",), "runn"),
     ],
 )
