@@ -6,16 +6,16 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from conformance.command.output import JsonOption, argument, option, say, show, show_json, show_rows
+from conformance.command.output import argument, option, say, show, show_rows
 from conformance.command.running import require_library
 from conformance.interface.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
-    from conformance.story import Step, Story
+    from conformance.story import Story
     from conformance.teaching.play.puzzles import Line, Puzzle
 
 SMALLEST: Final = (80, 24)
@@ -44,7 +44,6 @@ def play(
     decisions: Annotated[
         bool, option("--decisions", "in the text, only requests, decisions, answers, results and faults")
     ] = False,
-    json: JsonOption = False,
 ) -> None:
     """Watch the protocol step by step: the reference's own code, run by the simulator; or a recording.
 
@@ -63,9 +62,7 @@ def play(
         _write_page([scenario], html)
     elif scenario is None:
         rows = [{"name": entry.name, "title": entry.title} for entry in SCENARIOS.values()]
-        show_json(rows) if json else show_rows(rows, wide="title")
-    elif json:
-        show_json(_document(_opened(scenario)))
+        show_rows(rows, wide="title")
     elif plain or decisions or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print(_opened(scenario), decisions=decisions)
     else:
@@ -134,32 +131,6 @@ def _print(story: "Story", *, decisions: bool) -> None:
     show(f"\nAt the end: {story.ends}")
 
 
-def _document(story: "Story") -> dict[str, Any]:
-    return {
-        "name": story.name,
-        "title": story.title,
-        "about": story.about,
-        "headings": dict(zip(("readers", "ledger", "log"), story.headings, strict=True)),
-        "steps": [_step(step) for step in story.steps],
-        "ends": story.ends,
-    }
-
-
-def _step(step: "Step") -> dict[str, Any]:
-    happening, view = step.happening, step.view
-    return {
-        "lane": happening.lane,
-        "kind": happening.kind,
-        "target": happening.target,
-        "text": step.text,
-        "rule": step.rule,
-        "violates": step.violates,
-        "ledger": view.ledger,
-        "log": [{"name": name, "durable": durable} for name, durable, _ in view.log],
-        "readers": dict(view.readers),
-    }
-
-
 # Puzzles: which operation of this history violates which rule?
 
 
@@ -169,12 +140,10 @@ def puzzle(
     rule: Annotated[int | None, option("--rule N", "your answer: the rule", show_default=False)] = None,
     solution: Annotated[bool, option("--solution", "show the solution")] = False,
     html: Annotated[Path | None, option("--html FILE", "write all puzzles as one page", show_default=False)] = None,
-    json: JsonOption = False,
 ) -> None:
     """Find the violation in the history of a bad owner or client: the operation, and the rule.
 
-    The first puzzles are easy, the last ones hard. Solved puzzles are recorded on this machine only. Exit code 1: the
-    answer is wrong.
+    The first puzzles are easy, the last ones hard. Exit code 1: the answer is wrong.
     """
     from conformance.teaching.play import puzzles
 
@@ -183,35 +152,21 @@ def puzzle(
         html.write_text(puzzles.page(), encoding="utf-8")
         show(str(html))
         return
-    done = puzzles.solved()
     if number is None:
-        rows = [
-            {
-                "puzzle": str(number),
-                "operations": str(len(puzzles.puzzle(number).lines)),
-                "solved": str(number in done).lower(),
-            }
-            for number in range(1, len(puzzles.NAMES) + 1)
-        ]
-        show_json(rows) if json else show_rows(rows, wide="solved")
+        numbers = range(1, len(puzzles.NAMES) + 1)
+        rows = [{"puzzle": str(each), "operations": str(len(puzzles.puzzle(each).lines))} for each in numbers]
+        show_rows(rows, wide="operations")
         return
     try:
         chosen = puzzles.puzzle(number)
     except IndexError:
         raise UnusableError(f"no puzzle {number}; expected 1 to {len(puzzles.NAMES)}") from None
-    if json:
-        show_json(puzzles.document(chosen))
-        return
     if operation is None or rule is None:
         _print_puzzle(chosen)
         if solution:
             _print_solution(chosen)
             return
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            show(f"\nanswer with: delta-commit-conformance puzzle {number} --operation N --rule N")
-            return
-        while not _judge(chosen, typer.prompt("\nOperation", type=int), typer.prompt("Rule", type=int)):
-            show("try again, or press Ctrl-C")
+        show(f"\nanswer with: delta-commit-conformance puzzle {number} --operation N --rule N")
     elif not _judge(chosen, operation, rule):
         raise typer.Exit(ExitCode.VIOLATION)
 
@@ -250,11 +205,8 @@ def _print_solution(puzzle: "Puzzle") -> None:
 
 
 def _judge(puzzle: "Puzzle", operation: int, rule: int) -> bool:
-    from conformance.teaching.play import puzzles
-
     right = operation in puzzle.suspects, rule == puzzle.rule
     if all(right):
-        puzzles.record(puzzle.number)
         show("right")
         _print_solution(puzzle)
         return True

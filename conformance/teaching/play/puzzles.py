@@ -4,15 +4,12 @@ The histories are the repository's bad ones, and the solutions are the checker's
 """
 
 import dataclasses
-import os
 import random
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from conformance.checkers.check import check_file, describe_answer, describe_request
 from conformance.checkers.rules import Rule
@@ -131,28 +128,6 @@ def _answer(answer: Answer) -> str:
     listed = answer.winners if isinstance(answer, Conflict) else getattr(answer, "commits", None)
     attempts = ", ".join(f"{entry.version}: {entry.attempt}" for entry in listed or () if entry.attempt)
     return describe_answer(answer) + (f" ({attempts})" if attempts else "")
-
-
-# The score of this user, on this machine only
-
-
-def score_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(state) / "delta-commit-conformance/puzzles.json"
-
-
-def solved() -> set[int]:
-    """The puzzles that were solved here. An unreadable file counts as empty."""
-    try:
-        return set(msgspec.json.decode(score_file().read_bytes(), type=list[int]))
-    except (OSError, msgspec.DecodeError):
-        return set()
-
-
-def record(number: int) -> None:
-    path = score_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.encode(sorted({*solved(), number})))
 
 
 # The page

@@ -1,5 +1,5 @@
 """The player: opening a finding or a history; the terminal, the page, and the commands `play` and
-`puzzle`. Every puzzle has one solution, which the checker found. The score stays on this machine.
+`puzzle`. Every puzzle has one solution, which the checker found.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ from conformance.teaching.play.scenarios import SCENARIOS
 from conformance.teaching.play.terminal import Player
 from spec_tests.conformance.drafts import Draft, commit, log, read
 from spec_tests.conformance.reports import runs
-from spec_tests.support.terminal import in_terminal
 
 pytestmark = pytest.mark.xdist_group("stories")
 """The simulator runs each story once."""
@@ -61,12 +60,6 @@ def test_the_option_decisions_omits_the_steps_between_decisions() -> None:
     text = command("lost-answer", "--decisions").stdout
     assert "The answer to A is lost." in text
     assert "creates a temporary file" not in text
-
-
-def test_the_steps_are_available_as_json() -> None:
-    document = json.loads(command("commit", "--json").stdout)
-    assert document["steps"][-1]["readers"]["through the owner"] == "version 1: a.parquet"
-    assert {"name": "1.json", "durable": True} in document["steps"][-1]["log"]
 
 
 @pytest.mark.parametrize(
@@ -192,12 +185,6 @@ def test_a_recorded_story_opens_at_its_violation_and_has_no_forks() -> None:
 EVERY = range(1, len(puzzles.NAMES) + 1)
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state"
-
-
 @pytest.mark.parametrize("number", EVERY)
 def test_a_puzzle_has_one_rule_and_hides_its_solution(number: int) -> None:
     puzzle = puzzles.puzzle(number)
@@ -209,20 +196,17 @@ def test_a_puzzle_has_one_rule_and_hides_its_solution(number: int) -> None:
     assert puzzle.message in puzzle_command(number, "--solution").stdout
 
 
-def test_the_right_answer_is_recorded_on_this_machine(state: Path) -> None:
+def test_the_right_answer_is_accepted() -> None:
     puzzle = puzzles.puzzle(3)
     answer = puzzle_command(3, "--operation", max(puzzle.suspects), "--rule", puzzle.rule)
     assert (answer.exit_code, answer.stdout.splitlines()[0]) == (0, "right")
-    assert json.loads((state / "delta-commit-conformance/puzzles.json").read_text()) == [3]
-    assert re.search(r"^3 +3 +true$", puzzle_command().stdout, re.MULTILINE)
 
 
-def test_a_wrong_answer_says_which_half_is_wrong(state: Path) -> None:
+def test_a_wrong_answer_says_which_half_is_wrong() -> None:
     puzzle = puzzles.puzzle(3)
     answer = puzzle_command(3, "--operation", min(puzzle.suspects), "--rule", puzzle.rule % puzzles.CHOICES + 1)
     assert answer.exit_code == 1
     assert "the operation is right, the rule is wrong" in answer.stderr
-    assert not state.exists()
 
 
 def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
@@ -339,12 +323,3 @@ def test_the_error_for_a_finding_without_its_history_names_the_file(tmp_path: Pa
     (tmp_path / "history.jsonl").unlink()
     with pytest.raises(UnusableError, match=r"history\.jsonl cannot be read"):
         open_story(tmp_path)
-
-
-@pytest.mark.processes
-def test_a_wrong_answer_to_a_puzzle_is_followed_by_another_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    puzzle = puzzles.puzzle(1)
-    right = f"{min(puzzle.suspects)}\n{puzzle.rule}\n"
-    code, text = in_terminal("from conformance.command import main; main()", "puzzle", "1", typed=f"99\n99\n{right}")
-    assert (code, "try again" in text, puzzles.solved()) == (0, True, {1})
