@@ -26,10 +26,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_grou
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("who", pa.string())])
 COMMIT: Final = Match(method="POST", body="add-commit")
 DUCKS, ROWS, CLIENTS = 8, 2, 2
-SHARES: Final = {
-    Fault.DROP_RESPONSE: 0.12, Fault.UNAVAILABLE_LANDED: 0.08, Fault.DROP_REQUEST: 0.08, Fault.DUPLICATE: 0.08,
-    Fault.DELAY: 0.12, Fault.BUSY: 0.04, Fault.UNAVAILABLE: 0.04,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

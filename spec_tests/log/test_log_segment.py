@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.log.log_segment import LogSegment, build, known_commits
-from refimpl.protocol.commits import CommitsAnswer, RatifiedCommit
+from refimpl.protocol.commits import CommitsAnswer
 from refimpl.protocol.errors import (
     CorruptionError,
     CorruptLogError,
@@ -36,17 +36,6 @@ from spec_tests.support.written_log import (
 )
 
 both_features = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
-
-
-def sources(segment: LogSegment) -> dict[int, str]:
-    """Where each commit is read from: the published file or the owner."""
-    return {commit.version: source(commit) for commit in segment.commits}
-
-
-def source(commit: LogPath | RatifiedCommit) -> str:
-    if isinstance(commit, LogPath):
-        return "published"
-    return "inline" if commit.content is not None else "staged"
 
 
 WRONG_NAMES = (
@@ -94,10 +83,6 @@ class TestTheTarget:
         with pytest.raises(CorruptLogError) as caught:
             build(published(0, 1), answer(latest=2**63 - 1), CATALOG_MANAGED)
         assert caught.value.missing_version == 2
-
-
-class TestOverlap:
-    OWNER = answer(staged(1), staged(2), latest=2)
 
 
 class TestCheckpoints:

@@ -23,8 +23,6 @@ from refimpl.storage.log_store import LogStore
 from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles
 
-both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
-
 
 def proposal_of(feature: TableFeature) -> DirectProposal:
     return DirectProposal(attempt=builders.new_attempt(), content=builders.first_version(feature, builders.START))

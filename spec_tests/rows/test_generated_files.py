@@ -27,7 +27,6 @@ from refimpl.schema.schema import Field, Struct, type_named
 
 REFUSED: Final = "refused"
 _PROBLEM: Final = "a fault in a CSV file"
-_END: Final = "\r\n|\r|\n"
 _UTC: Final = zoneinfo.ZoneInfo("UTC")
 VALUES: Final[dict[str, list[tuple[str, Any]]]] = {
     "long": [

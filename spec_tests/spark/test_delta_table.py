@@ -45,11 +45,6 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist()), key=str)
 
 
-def feed_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    names = ("_commit_version", "_change_type", "id", "month", "name")
-    return sorted((tuple(row[name] for name in names) for row in rows), key=str)
-
-
 def on_spark(table: DeltaTable, spark: SparkSession) -> Any:
     return table.merge(spark.createDataFrame(SOURCE), "target.id = source.id AND target.month < 9")
 
@@ -271,11 +266,6 @@ def with_rules(warehouse: Warehouse, name: str) -> Table:
     for rows in (GIVEN.slice(0, 2), GIVEN.slice(2)):
         table.append(rows)
     return table
-
-
-def merged(merge: DeltaMerge) -> Any:
-    changed = merge.whenMatchedUpdate("source.x = 3", {"x": "target.x + 10"}).whenMatchedDelete("source.x = 2")
-    return changed.whenNotMatchedInsertAll().execute()
 
 
 def test_violated_rule_is_one_error_and_leaves_no_file(delta: DeltaConnection, warehouse: Warehouse) -> None:
