@@ -198,7 +198,6 @@ for function, epilog in (
         ),
     ),
     (reporting.report, examples("report report/result.json", "report result.json --folder report")),
-    (reporting.compare, examples("compare report-before report-after", "compare before.json after.json --json")),
     (
         reporting.check,
         examples("check report/findings/some-case/history.jsonl", "check production.jsonl --json")

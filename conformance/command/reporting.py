@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
 import typer
@@ -13,8 +13,6 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import without_markup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from conformance.checkers.check import HistoryVerdict
     from conformance.history.times import Times
     from conformance.interface.results import RunResult
@@ -40,44 +38,6 @@ def report(
         for path in reports.write(result, folder):
             show(str(path))
     raise typer.Exit(result.exit_code)
-
-
-def compare(
-    old: Annotated[Path, argument("OLD", "result.json of the earlier run, or its report folder")],
-    new: Annotated[Path, argument("NEW", "result.json of the later run, or its report folder")],
-    json: JsonOption = False,
-) -> None:
-    """Compare two runs, for example of two versions: new, fixed and remaining failures, broken and repaired
-    requirements.
-
-    Exit code 0: no failure is new, and no requirement is broken; 1: at least one is; 2: a file is not a result.
-    """
-    from conformance.reports.causes import changed_requirements, changes
-
-    before, after = _results((old, new))
-    differences, requirements = changes(before, after), changed_requirements(before, after)
-    subjects = [f"{run.subject.name} {run.subject.version}" for run in (before, after)]
-    if json:
-        show_json({"subjects": subjects, "requirements": requirements, **differences})
-    else:
-        show(f"{' -> '.join(subjects)}: {_in_words(requirements)}")
-        if (before.profile, before.seed, before.selection) != (after.profile, after.seed, after.selection):
-            say("note: the runs differ in profile, seed or selection; cases of only one of them are not judged in both")
-        for word, cases in differences.items():
-            show(f"{word}: {counted(len(cases), 'case')}")
-            for case, why in cases.items():
-                show(f"  {case}: {why}")
-    worse = differences["new"] or requirements["broken"]
-    raise typer.Exit(ExitCode.VIOLATION if worse else ExitCode.CONFORMANT)
-
-
-def _results(paths: "Sequence[Path]") -> "list[RunResult]":
-    return [read_result(path / "result.json" if path.is_dir() else path) for path in paths]
-
-
-def _in_words(requirements: "Mapping[str, Any]") -> str:
-    """The broken and repaired requirements."""
-    return "; ".join(f"{word} {', '.join(requirements[word]) or 'none'}" for word in ("broken", "repaired"))
 
 
 def read_result(file: Path) -> "RunResult":

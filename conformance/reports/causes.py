@@ -6,7 +6,7 @@ of one check, on both table features and in all commit modes, are one finding.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -107,8 +107,6 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The requirements that its cases violate; the first describes the cause best."""
     evidence: tuple[Evidence, ...]
     """The checks that show the cause, the most direct first."""
-    shown: tuple[tuple[str, str], ...] = ()
-    """The case and the first requirement of each violation."""
     warning: bool = False
     """Whether the subject only ignores advice."""
 
@@ -261,11 +259,6 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
             Evidence(cases=tuple(member.case for member in group), violation=group[0].violation, others=group[0].others)
             for group in ordered
         ),
-        shown=tuple(
-            (member.case.case, "".join(violation.requirements[:1]))
-            for member in members
-            for violation in (member.violation, *member.others)
-        ),
         warning=members[0].warning,
     )
 
@@ -320,39 +313,6 @@ def variants_in_words(cases: Sequence[results.CaseResult]) -> str:
     if len(modes) == 1:
         return "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
     return "both table features: " + "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
-
-
-def changes(before: results.RunResult, after: results.RunResult) -> dict[str, dict[str, str]]:
-    """The differences between two runs: cases with a violation that is `new`, `fixed`, `still` there, or now `not
-    judged`, each with its probable causes. A violation is known by its case and its first requirement, so a case with
-    several violations can stand in several groups."""
-    old, new = ({key: cause.headline for cause in causes(result) for key in cause.shown} for result in (before, after))
-    held = {case.case for case in after.cases if case.held}
-    gone = {key: why for key, why in old.items() if key not in new}
-    return {
-        "new": _by_case({key: why for key, why in new.items() if key not in old}),
-        "still": _by_case({key: why for key, why in new.items() if key in old}),
-        "fixed": _by_case({key: why for key, why in gone.items() if key[0] in held}),
-        "not judged": _by_case({key: why for key, why in gone.items() if key[0] not in held}),
-    }
-
-
-def _by_case(violations: Mapping[tuple[str, str], str]) -> dict[str, str]:
-    causes_of: dict[str, dict[str, None]] = {}
-    for (case, _), why in violations.items():
-        causes_of.setdefault(case, {})[why] = None
-    return {case: "; ".join(whys) for case, whys in causes_of.items()}
-
-
-def changed_requirements(before: results.RunResult, after: results.RunResult) -> dict[str, list[str]]:
-    """The requirements that the later run violates and the earlier one did not (`broken`), and those that the earlier
-    one violated and that hold now (`repaired`)."""
-    old, new = ({entry.requirement: entry.verdict for entry in run.requirements} for run in (before, after))
-    violated, held = results.RequirementVerdict.VIOLATED, results.RequirementVerdict.HELD
-    return {
-        "broken": [name for name, verdict in new.items() if verdict is violated and old.get(name) is not violated],
-        "repaired": [name for name, verdict in new.items() if verdict is held and old.get(name) is violated],
-    }
 
 
 def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:

@@ -2,18 +2,15 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from conformance import reports
-from conformance.command.application import application
 from conformance.history.events import Fault
 from conformance.interface.results import CaseResult, Layer, RunResult, Verdict, Violation
-from conformance.reports.causes import causes, changes
+from conformance.reports.causes import causes
 from conformance.reports.text import to_text
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
@@ -150,33 +147,6 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
     assert itself is not None and itself[0] in reports.to_html(result)
     subject = msgspec.structs.replace(result.subject, named=itself[0])
     assert f"a similar defect: {itself[0]}" not in to_text(msgspec.structs.replace(result, subject=subject), None)
-
-
-def test_two_runs_are_compared(tmp_path: Path) -> None:
-    a, b, c = (case(name, violation("LOG-05")) for name in "abc")
-    fixed = msgspec.structs.replace(b, verdict=Verdict.PASSED, violations=())
-    compared = changes(runs.run(a, b), runs.run(a, fixed, c))
-    assert {word: [name[7] for name in names] for word, names in compared.items()} == {
-        "new": ["c"], "still": ["a"], "fixed": ["b"], "not judged": [],
-    }  # fmt: skip
-    for name, result in (("old", runs.run(a, b)), ("new", runs.run(a, fixed))):
-        reports.write(result, tmp_path / name)
-    for old, new, code in (("old", "new", 0), ("new", "old", 1)):
-        shown = CliRunner().invoke(application, ["compare", str(tmp_path / old), str(tmp_path / new / "result.json")])
-        word = "new" if code else "fixed"
-        assert shown.exit_code == code
-        assert f"{word}: 1 case\n  limits/b[managedCommit/staged]: The list is [1, 3]\n" in shown.stdout
-
-
-def test_a_comparison_fails_for_a_broken_requirement_in_a_known_violation(tmp_path: Path) -> None:
-    late = violation("MC-LOG-05", LATE)
-    wider = msgspec.structs.replace(late, requirements=(*late.requirements, "MC-COMMIT-02"))
-    for folder, shown in (("old", late), ("new", wider)):
-        reports.write(runs.run(case("a", shown)), tmp_path / folder)
-    for old, new, code in (("old", "new", 1), ("new", "old", 0), ("old", "old", 0)):
-        assert (
-            CliRunner().invoke(application, ["compare", *map(str, (tmp_path / old, tmp_path / new))]).exit_code == code
-        )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -116,18 +115,6 @@ def test_findings_and_known_failures_validate() -> None:
     known = tomllib.loads(verdicts.generate("model", failed, result.known))
     jsonschema.validate(known, stored.schema("known-failures"))
     assert known["known-failure"]
-
-
-def test_a_comparison_names_what_a_version_broke(tmp_path: Path) -> None:
-    for name, result in (("old", runs.conformant()), ("new", runs.everything())):
-        reports.write(result, tmp_path / name)
-    old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    broken = {entry.requirement for entry in runs.everything().requirements if entry.verdict == "violated"}
-    compared = CliRunner().invoke(application, ["compare", old, new, "--json"])
-    assert (compared.exit_code, set(json.loads(compared.stdout)["requirements"]["broken"])) == (1, broken)
-    (tmp_path / "old" / "result.json").write_text('{"schema": 7, "cases": 3}', "utf-8")
-    refused = CliRunner().invoke(application, ["compare", old, new])
-    assert (refused.exit_code, "schema 7; this version of the kit reads 1" in refused.output) == (2, True)
 
 
 def test_a_result_is_read_back_as_it_was_written() -> None:
