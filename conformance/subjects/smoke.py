@@ -7,11 +7,10 @@ missing; the checks of a run find out more, and try the operations of the declar
 Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
 """
 
-import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -156,13 +155,13 @@ class _StepFailedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """A table of the smoke test. `proposed`: the attempt and the actions of each ratified version."""
+    """A table of the smoke test. `proposed`: the attempt of each ratified version."""
 
     feature: str
     commit_mode: str
     name: str
     reference: str = ""
-    proposed: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    proposed: dict[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.feature}/{self.commit_mode}"
@@ -326,7 +325,7 @@ class _Smoke:
         if ratified.version != 0:
             self._wrong(f"a table is created with version 0, not {ratified.version}", "create_table")
         table.reference = ratified.table
-        table.proposed[0] = (request.attempt, request.actions)
+        table.proposed[0] = request.attempt
 
     def _creation(self, table: _Table) -> m.CreateTable:
         attempt, identifier = str(uuid.uuid4()), str(uuid.uuid4())
@@ -344,10 +343,10 @@ class _Smoke:
         request, ratified = self._ratified(lambda: self._append(table), "`ratified`: version 1 follows version 0")
         if ratified.version != 1:
             self._wrong(f"`ratified` must have the version that was proposed, 1, not {ratified.version}", "commit")
-        table.proposed[1] = (request.attempt, request.actions or ())
+        table.proposed[1] = request.attempt
 
     def _read_log(self, table: _Table) -> None:
-        """Every ratified version must be listed or published, with its attempt and content."""
+        """Every ratified version must be listed or published, with its attempt. A run compares the contents too."""
         listed = self._expect(m.GetCommits(table=table.reference), m.Commits, "the commits and the latest version")
         unaware = 0 if table.commit_mode == "direct" else None  # an owner may not know of a direct commit yet
         if listed.latest not in (None, -1, 1, unaware):
@@ -356,8 +355,8 @@ class _Smoke:
         log = Log(listed, seen)
         with self._attributed():
             log.check_names()
-            for version, (attempt, actions) in table.proposed.items():
-                log.check_version(version, attempt, actions)
+            for version, attempt in table.proposed.items():
+                log.check_version(version, attempt)
 
     def _conflict(self, table: _Table) -> None:
         self._expect(self._append(table), m.Conflict, "`conflict`: another attempt is version 1")
@@ -367,7 +366,7 @@ class _Smoke:
         self._expect(request, m.Done, "`done` after version 1 is published")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
         with self._attributed():
-            Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
+            Log(m.Commits(commits=(), latest=None), seen).check_version(1, table.proposed[1])
 
     def _forgets_tables(self, table: _Table) -> None:
         """With another, empty folder the subject must not know a table that its earlier process created. Otherwise runs
@@ -399,7 +398,7 @@ class _Smoke:
         return self._ask(self._creation(table))
 
     def _has_no_old_attempts(self, table: _Table, reference: m.TableRef) -> None:
-        old = {attempt for attempt, _ in table.proposed.values()}
+        old = set(table.proposed.values())
         listed = self._ask(m.GetCommits(table=reference))
         commits = listed.commits if isinstance(listed, m.Commits) else ()
         seen = self._ask(m.Observe(table=reference))
@@ -492,25 +491,22 @@ class Log:
             if file.content is not None and file.size != len(file.content.encode("utf-8", "surrogatepass")):
                 raise self.UnreadableError(f"`observe` returned the wrong size {file.size} for {name!r}")
 
-    def check_version(self, version: int, attempt: str, actions: Sequence[str]) -> None:
-        """Raises `WrongError` if the version is missing or has other content, `UnreadableError` if the answer is
+    def check_version(self, version: int, attempt: str) -> None:
+        """Raises `WrongError` if the version is missing or is another attempt, `UnreadableError` if the answer is
         invalid."""
         published = commit_file(version)
         commit = self._listed.get(version)
         if published in self._files:
-            self._check_content(published, attempt, actions if version else None)
+            self._check_attempt(published, attempt)
         elif commit is None:
-            seen = ", ".join(sorted(self._files)[:10]) or "nothing"
             raise self.WrongError(
                 f"version {version} was ratified, but `get_commits` does not list it, and it is not published as "
-                f"{published!r} (`observe` lists {seen})"
+                f"{published!r} (`observe` lists {self._seen()})"
             )
-        elif commit.actions is not None:
-            self._check_actions(commit.actions, attempt, actions if version else None, f"version {version}, inline,")
-        else:
-            self._check_staged(version, commit.file_name, attempt, actions if version else None)
+        elif commit.actions is None:
+            self._check_staged(version, commit.file_name, attempt)
 
-    def _check_staged(self, version: int, name: str | None, attempt: str, actions: Sequence[str] | None) -> None:
+    def _check_staged(self, version: int, name: str | None, attempt: str) -> None:
         if name is None:
             raise self.WrongError(
                 f"`get_commits` lists version {version} with neither `file_name` nor `actions`, and it is not published"
@@ -523,33 +519,21 @@ class Log:
             )
         places = [path for path in self._files if path.endswith(f"/{name}")]
         if not places:
-            seen = ", ".join(sorted(self._files)[:10]) or "nothing"
             raise self.WrongError(
                 f"`get_commits` lists the staged file {name!r}, but `observe` lists no such file in a staging folder "
-                f"(it lists {seen})"
+                f"(it lists {self._seen()})"
             )
-        self._check_content(places[0], attempt, actions)
+        self._check_attempt(places[0], attempt)
 
-    def _check_content(self, name: str, attempt: str, actions: Sequence[str] | None) -> None:
+    def _check_attempt(self, name: str, attempt: str) -> None:
         content = self._files[name].content
         if content is None:
             raise self.UnreadableError(f"`observe` returned no content of {name!r}, though `contents` was true")
-        self._check_actions(content.splitlines(), attempt, actions, f"the file {name!r}")
+        if proposals.attempt_of(content) != attempt:
+            raise self.WrongError(f"the file {name!r} is not the commit of the attempt {attempt!r}, which was ratified")
 
-    def _check_actions(self, lines: Sequence[str], attempt: str, proposed: Sequence[str] | None, where: str) -> None:
-        """`proposed` None: compare only the first action, because an owner may add to version 0."""
-        try:
-            parsed = [json.loads(line) for line in lines]
-            first: Any = parsed[0]["commitInfo"]["txnId"]
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            text = wire.shown("\n".join(lines))
-            raise self.WrongError(
-                f"{where} does not hold the proposed actions, one per line, commitInfo first: {text}"
-            ) from error
-        if first != attempt:
-            raise self.WrongError(f"{where} is the commit of the attempt {first!r}, but {attempt!r} was ratified")
-        if proposed is not None and parsed != [json.loads(action) for action in proposed]:
-            raise self.WrongError(f"{where} holds other actions than the proposed and ratified ones")
+    def _seen(self) -> str:
+        return ", ".join(sorted(self._files)[:10]) or "nothing"
 
 
 # A table for a client
