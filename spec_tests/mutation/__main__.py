@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for entry in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
         if (options.id in entry.id or options.id in entry.file) and (options.slow or not entry.slow)
     ]
+    if not entries:
+        print(f"no entry has {options.id!r} in its id or file", file=sys.stderr)
+        return 2
     if options.slice is not None:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
     started = time.monotonic()
