@@ -204,7 +204,7 @@ def _passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _refusal(status: int) -> _Answer:
     """An answer in the form of the Delta API; clients of other protocols need only the status."""
-    kind = "ResourceExhaustedException" if status == 429 else "ServiceUnavailableException"
+    kind = "ResourceExhaustedException" if status == 429 else "InternalServerErrorException"
     body = json.dumps({"error": {"type": kind, "code": status, "message": "the fault proxy answered this"}}).encode()
     return _Answer(status=status, headers=(("Content-Type", "application/json"),), body=body)
 

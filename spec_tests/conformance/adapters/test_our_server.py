@@ -151,4 +151,5 @@ def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
             verdicts[result.verdict] += 1
         happened = proxy.counts()
     assert set(happened) == set(Fault)
-    assert verdicts[Verdict.PASSED] > 0.8 * verdicts.total(), "the network's faults must leave most cases decided"
+    decided, open_ = verdicts[Verdict.PASSED] + verdicts[Verdict.FAILED], verdicts[Verdict.INCONCLUSIVE]
+    assert decided > 4 * open_, "the network's faults must leave most cases decided"
