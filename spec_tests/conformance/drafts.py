@@ -18,6 +18,8 @@ from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Content, Event, Fault, Footer, Header, Promise, Witness
 from conformance.history.files import write_events
+from conformance.history.operations import operations
+from spec_tests.conformance.brute_force import is_linearizable
 
 TABLE = "orders"
 REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported)
@@ -169,20 +171,16 @@ def ended(at: int, number: int, answer: events.Answer) -> Event:
     return events.Ok(at=at, id=number, answer=answer)
 
 
-def without_final_log(lines: list[Event]) -> list[Event]:
-    """The events of one table whose final log could not be read."""
-    log = [event for event in lines if isinstance(event, Witness)]
-    direct = any(event.commit_mode == "direct" for event in log)
-    before = max((event.version + 1 for event in log if event.before), default=0)
-    unseen = events.Unseen(table=TABLE, before=before, commit_mode=None if direct else "staged")
-    *rest, footer = [event for event in lines if not isinstance(event, Witness)]
-    assert isinstance(footer, Footer)
-    counts = msgspec.structs.replace(footer.counts, witness=0, unseen=1)
-    return [*rest, unseen, msgspec.structs.replace(footer, counts=counts, tables={TABLE: 0})]
+# The verdict on a draft, compared with brute force
 
 
 def verdict_on(draft: Draft) -> HistoryVerdict:
-    return check_events(draft.events())
+    """The verdict. A history without contents is also judged by brute force, and the two verdicts must agree."""
+    source = draft.events()
+    verdict = check_events(source)
+    if Rule.CONTENT_CHANGED not in {violation.rule for violation in verdict.violations}:
+        assert verdict.conformant == is_linearizable(operations(source)), verdict.violations
+    return verdict
 
 
 def rules(draft: Draft) -> list[Rule]:

@@ -2,7 +2,8 @@
 files.
 
 A simulation picks three moments for every operation: its request, its effect and its answer. The effect, the answer or
-both may be missing. The owner is correct and uses its freedoms at random. The result is a `Draft`.
+both may be missing. The owner is correct and uses its freedoms at random. The result is a `Draft`, which `prove` may
+change before it becomes events.
 """
 
 import heapq

@@ -1,18 +1,24 @@
-"""The checkers: histories of a correct owner, the histories in `fixtures/histories`, and cases beside them."""
+"""The checkers agree with brute force: on histories in which both verdicts and every kind of answer are frequent, and
+on cases that neither these nor `fixtures/histories` contain (LOG_CHECKER.md).
 
-from collections import Counter
-from random import Random
+`python -m spec_tests.conformance.prove --histories 200000 --seed 1` compares many more. These tests compare a seeded
+part of them, and show that this part is enough to notice a wrong checker.
+"""
+
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from conformance.checkers import bounds
+from conformance.checkers import bounds, watermark
 from conformance.checkers.bounds import MOST_CONTRADICTIONS
 from conformance.checkers.check import check_events, check_file
+from conformance.checkers.columns import HistoryColumns, Rows
+from conformance.checkers.log import IDEMPOTENT_RETRY, LogChecker
 from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Conflict, Content, Done, Entry, Promise
-from conformance.interface.messages import name_of
+from spec_tests.conformance import prove
 from spec_tests.conformance.drafts import (
     CASES,
     FOLDER,
@@ -27,24 +33,86 @@ from spec_tests.conformance.drafts import (
     read,
     rules,
     verdict_on,
-    without_final_log,
 )
-from spec_tests.conformance.simulated_histories import simulate
 from spec_tests.support.sampling import sampled
+
+SLICE = 1500
+SEED = 1
 
 
 @pytest.mark.parametrize("part", sampled([0, 1], 2))
-def test_no_history_of_a_correct_owner_is_accused(part: int) -> None:
-    """With its final log, and without it: every freedom of an owner that a simulation uses at random."""
-    answers: Counter[str] = Counter()
-    for number in range(part * 1000, (part + 1) * 1000):
-        source = simulate(Random(number), 8).events()
-        assert check_events(source).violations == (), number
-        assert check_events(without_final_log(source)).violations == (), number
-        ended = (event.answer for event in source if isinstance(event, events.Ok | events.Fail | events.Info))
-        answers.update(name_of(answer) for answer in ended)
-    kinds = {name_of(kind) for kind in (*events.Success.__args__, *events.Refusal.__args__)}
-    assert {kind for kind in kinds if answers[kind] < 10} == {"unsupported"}, "what no simulated owner answers"
+def test_the_checkers_agree_with_brute_force(part: int) -> None:
+    """LOG_CHECKER.md#brute-force: compared on simulated histories, changed and unchanged."""
+    figures = prove.compare(SEED, range(part * SLICE, (part + 1) * SLICE))
+    assert figures.disagreements == []
+    verdicts = figures.counts["verdict"]
+    assert verdicts.total() == SLICE
+    assert verdicts["conformant"] > SLICE * 0.4
+    assert verdicts["violation"] > SLICE * 0.2
+    kinds = {str(kind.__struct_config__.tag) for kind in (*events.Success.__args__, *events.Refusal.__args__)}
+    assert {kind for kind in kinds if figures.counts["answer"][kind] < 10} == set()
+    assert len(figures.counts["rule"]) >= 22
+
+
+def disagrees() -> bool:
+    """Whether a wrong checker gives another verdict on one of the histories."""
+    return any(prove.compare(9, range(first, first + 100)).disagreements for first in range(0, SLICE, 100))
+
+
+Weakening = Callable[[pytest.MonkeyPatch], None]
+
+
+def any_send_counts(patch: pytest.MonkeyPatch) -> None:
+    """Without "among those": every request of an attempt may have landed it, even a rejected one."""
+    original = LogChecker._place_sends
+
+    def place(self: LogChecker) -> None:
+        original(self)
+        for rows in (self.table.conflicts, self.table.gaps, self.table.refused):
+            for attempt, version, invoked in zip(rows.attempt, rows.version, rows.invoked, strict=True):
+                index = version - self.window.base
+                if 0 <= index < self.window.length and self.log[index] == attempt:
+                    self.first_sent[index] = min(self.first_sent[index], invoked)
+
+    patch.setattr(LogChecker, "_place_sends", place)
+
+
+def replays_always_refused(patch: pytest.MonkeyPatch) -> None:
+    """Without the rule on replays: a conflict for a landed attempt is always a violation, whatever the profile."""
+    original = LogChecker.__init__
+
+    def initialize(self: LogChecker, *arguments: object) -> None:
+        original(self, *arguments)  # type: ignore[arg-type]
+        self.header = msgspec.structs.replace(self.header, profiles=(IDEMPOTENT_RETRY,))
+
+    patch.setattr(LogChecker, "__init__", initialize)
+
+
+def no_unknown_lands(patch: pytest.MonkeyPatch) -> None:
+    original = HistoryColumns.__init__
+
+    def initialize(self: HistoryColumns, items: object) -> None:
+        original(self, items)  # type: ignore[arg-type]
+        for table in self.tables.values():
+            table.unknown = Rows()
+
+    patch.setattr(HistoryColumns, "__init__", initialize)
+
+
+WEAKENINGS: dict[str, Weakening] = {
+    "any send counts": any_send_counts,
+    "replays are always refused": replays_always_refused,
+    "nothing unknown lands": no_unknown_lands,
+    "no watermark": lambda patch: patch.setattr(watermark.WatermarkChecker, "check", lambda self: None),
+    "no sweep": lambda patch: patch.setattr(LogChecker, "_sweep", lambda self: None),
+    "no outcomes": lambda patch: patch.setattr(LogChecker, "_check_outcomes", lambda self: None),
+}
+
+
+@pytest.mark.parametrize("weaken", WEAKENINGS.values(), ids=WEAKENINGS)
+def test_these_histories_expose_a_wrong_checker(weaken: Weakening, monkeypatch: pytest.MonkeyPatch) -> None:
+    weaken(monkeypatch)
+    assert disagrees()
 
 
 # Single cases
