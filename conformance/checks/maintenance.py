@@ -20,7 +20,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, checkpoint_file, commit_file, staged_file
 from conformance.interface.results import Layer
 from conformance.models import proposals
-from conformance.models.log_files import Unreadable, checkpoint_actions, listing_of, vector_file
+from conformance.models.log_files import Unreadable, checkpoint_actions, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.models.writer import ROW_DOMAIN, ROW_IDS, ROW_TRACKING
@@ -272,7 +272,7 @@ def with_row_ids(s: ClientScenario) -> LogBuilder:
 
 def in_checkpoints(s: ClientScenario, log: LogBuilder, call: Exchange) -> Iterator[list[dict[str, Any]]]:
     """The actions of each complete checkpoint, which must be readable."""
-    for checkpoint in listing_of(sorted(log.folder.iterdir())).checkpoints:
+    for checkpoint in log.listing().checkpoints:
         if checkpoint.complete:
             yield readable(s, call, "LOG-34", partial(checkpoint_actions, checkpoint))
 

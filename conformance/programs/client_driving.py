@@ -268,8 +268,7 @@ class ClientDrive:
     def _readable(self, table: DrivenTable, *, compacted: bool = False) -> set[int]:
         """The versions that the files and the owner's commits prove; `compacted`: with the compactions, which a reader
         need not use."""
-        log = table.log
-        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        log, listing = table.log, table.log.listing()
         present = self._present(table, listing)
         starts = {c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None}
         readable: set[int] = set()
@@ -280,8 +279,7 @@ class ClientDrive:
         return readable
 
     def _lacks_times(self, table: DrivenTable) -> bool:
-        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
-        return len(self._present(table, listing)) <= table.log.latest
+        return len(self._present(table, table.log.listing())) <= table.log.latest
 
     def _present(self, table: DrivenTable, listing: log_files.Listing) -> set[int]:
         """The versions whose commit exists. A checkpoint alone has no in-commit timestamp."""
@@ -494,7 +492,7 @@ class ClientDrive:
     def _clean(self, table: DrivenTable) -> None:
         """Deletes the commits before the newest usable checkpoint, but never the newest published one."""
         log = table.log
-        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        listing = log.listing()
         usable = [c.version for c in listing.checkpoints if c.complete and _actions_of(c) is not None]
         newest = max(listing.commits, default=-1)
         if usable:
@@ -738,7 +736,7 @@ class ClientDrive:
         freedoms, stakes = self._armed(table)
         before, published = log.latest, log.published
         readable = self._readable(table, compacted=bool(harmed))
-        present = self._present(table, log_files.listing_of(sorted(log.folder.iterdir())))
+        present = self._present(table, log.listing()) if "version" in fields else set()
         client, since = self._client(fresh=step.fresh or bool(harmed)), len(self.s.owner.exchanges)
 
         def act() -> Exchange:
@@ -851,7 +849,7 @@ class ClientDrive:
         changes = self._changes(table, step, base)
         freedoms, stakes = self._armed(table)
         before, mine, since = log.latest, len(table.mine), len(self.s.owner.exchanges)
-        present = self._present(table, log_files.listing_of(sorted(log.folder.iterdir())))
+        present = self._present(table, log.listing())
         readable = self._readable(table) & present
         marker = self.s.attempt()
         name = log.location if step.by_path else self._reference(log)
@@ -1123,7 +1121,7 @@ class ClientDrive:
 
     def _unpublished(self, table: DrivenTable) -> list[str]:
         """The checkpoints and compactions of versions that are not published."""
-        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
+        listing = table.log.listing()
         published = max(listing.commits, default=-1)
         files = [path.name for c in listing.checkpoints if c.version > published for path in c.files]
         return files + [path.name for (_, end), path in listing.compactions.items() if end > published]
@@ -1149,7 +1147,7 @@ class ClientDrive:
     def _written(self, table: DrivenTable, new: Sequence[str]) -> Iterator[Wrong]:
         """What is wrong with the files that the client wrote."""
         log = table.log
-        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        listing = log.listing()
         for checkpoint in listing.checkpoints:
             if checkpoint.complete and any(path.name in new for path in checkpoint.files):
                 actions = _actions_of(checkpoint)
@@ -1408,13 +1406,13 @@ class ClientDrive:
         after = self._hinted(table)
         if before is None or after is None or after >= before:
             return
-        listing = log_files.listing_of(sorted(table.log.folder.iterdir()))
+        listing = table.log.listing()
         if any(c.version == before and c.complete and _actions_of(c) is not None for c in listing.checkpoints):
             yield Wrong(("FIELD-01",), f"the hint names version {before} or a later one", f"it names version {after}")
 
     def _cleanable(self, table: DrivenTable) -> oracle.Folder:
         log = table.log
-        listing = log_files.listing_of(sorted(log.folder.iterdir()))
+        listing = log.listing()
         usable: dict[int, list[str]] = {}
         rest: dict[int, list[str]] = {}
         for checkpoint in listing.checkpoints:

@@ -324,10 +324,10 @@ class Drive:
             )  # fmt: skip
 
     def _create_other(self, table: DrivenTable, step: steps.Create, request: m.CreateTable) -> None:
-        modes = {
-            name: modes for name, modes in self.s.identity.commit_modes.items() if modes and name != self.s.feature
-        }
-        for feature in STAGING.keys() & modes:
+        modes = self.s.identity.commit_modes
+        for feature in STAGING.keys() - {self.s.feature}:
+            if not modes.get(feature):
+                continue
             actions = proposals.version_0(feature, request.attempt, self.s.attempt(), timestamp=self.s.timestamp(0))
             other = msgspec.structs.replace(request, feature=feature, commit_mode=modes[feature][0], actions=actions)
             self._send(table, client_of(step.client), other, Fate.ANSWERED)
@@ -532,10 +532,12 @@ class Drive:
         log = [proposal.actions or () for proposal in table.content.values()]
         return oracle_contents.newest_of("metaData", first or log[:1]) or {}
 
-    def _proposal(self, table: DrivenTable, step: steps.Commit) -> tuple[m.Commit, m.Commit]:
+    def _proposal(
+        self, table: DrivenTable, step: steps.Commit, resolved: m.AttemptId | None = None
+    ) -> tuple[m.Commit, m.Commit]:  # fmt: skip
         """The request, and the same with its actions."""
         s, version = self.s, max(table.base, table.newest + 1 + step.ahead)
-        attempt = (self._unmade(table) if step.resolved else None) or s.attempt()
+        attempt = resolved or s.attempt()
         if step.resembles and table.sent:
             near = table.sent[-1].attempt
             alike = (near[:-12] + attempt[-12:], attempt[:9] + near[9:], near[:-1] + ("0" if near[-1] != "0" else "1"))
@@ -566,8 +568,9 @@ class Drive:
     @_do.register
     def _commit(self, step: steps.Commit) -> None:
         table = self._at(step)
-        if table is not None and table.known and not (step.resolved and self._unmade(table) is None):
-            request, whole = self._proposal(table, step)
+        resolved = self._unmade(table) if table is not None and step.resolved else None
+        if table is not None and table.known and (resolved or not step.resolved):
+            request, whole = self._proposal(table, step, resolved)
             table.content[whole.attempt] = whole
             table.halted |= step.content == "late"  # an owner may demand that times increase
             exchange = self._send(table, client_of(step.client), request, step.fate)

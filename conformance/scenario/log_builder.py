@@ -22,7 +22,7 @@ from typing import Any
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, checkpoint_file, checksum_file, commit_file, compacted_file, version_of
 from conformance.models import proposals
-from conformance.models.log_files import checkpoint_parquet, vector_name
+from conformance.models.log_files import Listing, checkpoint_parquet, listing_of, vector_name
 from conformance.oracle.client import Action, reconciled, replay
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
@@ -146,6 +146,10 @@ class LogBuilder:
     @property
     def latest(self) -> int:
         return max(self.actions)
+
+    def listing(self) -> Listing:
+        """The files of the log's folder."""
+        return listing_of(sorted(self.folder.iterdir()))
 
     @property
     def published(self) -> int:
