@@ -16,7 +16,7 @@ from conformance.interface import messages as m
 from conformance.models import log_files, proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
-from conformance.models.reader import Resolved, State, Unsure, physical_part
+from conformance.models.reader import Resolved, State, Unsure, file_of, physical_part
 from conformance.models.writer import Transaction
 from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
 
@@ -341,3 +341,50 @@ def resolves_the_name_before_each_proposal(self: ModelClient, client: str, trans
     """Resolves the table's name again for each proposal: it commits to a new table what is about the old one."""
     transaction.table = self._resolve(client, transaction.request.table)
     original(self)._catch_up(client, transaction)
+
+
+# Kinds of faults from a round of clients that were written without knowledge of the kit
+
+
+@beyond("LOG-31")
+class LargerBatchesWinAfterACheckpoint(ModelClient):
+    """Keeps the largest batch of an application, not the last one, among the commits after a checkpoint."""
+
+    checkpointed: bool = False
+
+    def _start(self, listed: log_files.Listing, target: int) -> State:
+        state = super()._start(listed, target)
+        self.checkpointed = state.version >= 0
+        return state
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        earlier = kind == "txn" and body["version"] < state.applications.get(body["appId"], -1)
+        if not (earlier and self.checkpointed):
+            super()._apply_action(state, kind, body)
+
+
+@beyond("CONFLICT-ORDER-08", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", "CONFLICT-FILES-03", "CONFLICT-FILES-01")
+class NullPartitionsNeverConflict(ModelClient):
+    """Overlooks the files of winners whose partition value is null."""
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        def is_null(action: dict[str, Any]) -> bool:
+            body = action.get("add") or transaction.base.files.get(file_of(action.get("remove") or {"path": ""})) or {}
+            return "part" in body.get("partitionValues", {}) and not body["partitionValues"]["part"]
+
+        super()._check(transaction, [action for action in winner if not is_null(action)])
+
+
+@beyond_method("_checkpoints", "LOG-19", "LOG-20", "FIELD-03", "LOG-18")
+def takes_the_last_part_for_the_whole(
+    self: ModelClient, listed: log_files.Listing, target: int
+) -> list[log_files.Checkpoint]:
+    """Takes a checkpoint in several parts for complete if its last part exists."""
+
+    def whole(checkpoint: log_files.Checkpoint) -> log_files.Checkpoint:
+        parts = checkpoint.parts
+        last = parts > 1 and f".{parts:010}.{parts:010}." in checkpoint.files[-1].name
+        return dataclasses.replace(checkpoint, parts=len(checkpoint.files)) if last else checkpoint
+
+    checkpoints = [whole(checkpoint) for checkpoint in listed.checkpoints]
+    return original(self)._checkpoints(dataclasses.replace(listed, checkpoints=checkpoints), target)

@@ -553,3 +553,16 @@ def take_over_trusts_the_hint(self: ModelOwner, table: OwnedTable) -> int:
     """Takes the checkpoint that the hint names for the newest version."""
     since = hinted(self, table)
     return original(self)._published(table) if since is None else since
+
+
+# After a lost race
+
+
+@beyond_method("_conflict", "MC-FEATURE-01", "CM-STORE-03", "CM-STORE-05", "MC-FILES-06", "CM-STORE-09")
+def cleans_up_the_winner(self: ModelOwner, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+    """Deletes, after a lost race, the staged file of the winner instead of that of the loser."""
+    answer = original(self)._conflict(table, request, staged)
+    winner = table.unbackfilled.get(request.version)
+    if winner is not None and winner.staged_file is not None:
+        self.storage.remove(self._staged_path(table, winner.staged_file))
+    return answer

@@ -289,7 +289,8 @@ def create(
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
             dropped = ("PROFILE-DISCOVERY-01",) if facts.again or facts.similar else ()
-            return Wrong((*dropped, "PROFILE-CORE-05", "PROFILE-VERSION0-01"), "no table has this name")
+            kept = ": an owner that keeps the name of a dropped table answers `rejected`" if facts.again else ""
+            return Wrong((*dropped, "PROFILE-CORE-05", "PROFILE-VERSION0-01"), f"no table has this name{kept}")
         case _:
             return world
 

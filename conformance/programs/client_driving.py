@@ -448,7 +448,7 @@ class ClientDrive:
             names = log.v2_checkpoint(version, form=form.value, sidecars=1 + step.parts % 2)
         match step.harm:
             case Harm.HALF if len(names) > 1:
-                log.hide(names[-1])
+                log.hide(names[0 if step.first and form is Form.PARTS else -1])
             case Harm.TRUNCATED | Harm.EMPTY:
                 content = (log.folder / names[0]).read_bytes()
                 log.plant(names[0], content[: len(content) // 2] if step.harm is Harm.TRUNCATED else b"")
@@ -865,9 +865,11 @@ class ClientDrive:
         finally:
             self._disarm()
         self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
+        self._fail(table, self._reused(table, held_before, held_after), call)
         self._sync(table)
         done = self._transacted(table, call, base, mine, since)._replace(before=before, by_path=step.by_path)
-        special = step.by_path or step.outside or step.properties == 4 or base not in readable
+        stuck = bool(table.make.limit) and not COPIES.isdisjoint(freedoms)  # no backfill makes room
+        special = step.by_path or step.outside or step.properties == 4 or base not in readable or stuck
         done = done._replace(excused=done.excused or is_excused(freedoms) or special)
         wrong = oracle.transaction(done)
         if wrong is not None and isinstance(call.answer, m.Rejected) and not done.landed:
@@ -907,6 +909,18 @@ class ClientDrive:
             rejected=bool(rejected) and not lost, proposals=len(commits) - rejected[0] - 1 if rejected else 0,
             by_path=False, feature=self.s.feature,
         )  # fmt: skip
+
+    def _reused(self, table: DrivenTable, before: Collection[str], after: Iterable[str]) -> Wrong | None:
+        """A version that a cleanup deleted is not created again: no reader would see it."""
+        log = table.log
+        for name in after:
+            version, path = version_of(name), log.folder / name
+            if name in before or version is None or version >= log.latest or not path.exists():
+                continue
+            if [json.loads(line) for line in proposals.lines(path.read_text("utf-8"))] != log.actions[version]:
+                ids, expected = ("MC-FILES-11", "CONFLICT-RETRY-03"), f"version {version} was committed before"
+                return Wrong(ids, f"{expected}, and is not created again", f"{name} has other actions", version)
+        return None
 
     def _deleted(self, table: DrivenTable) -> Wrong | None:
         """The staged file of a commit that the owner lists is there, even if its writer does not know the outcome."""
@@ -1431,6 +1445,7 @@ class ClientDrive:
 
 LONG_AGO: Final = 1_500_000_000
 """s since the epoch: older than any retention period."""
+COPIES: Final = frozenset((Freedom.TRUNCATED_COPY, Freedom.FOREIGN_COPY))
 LANDING: Final = (Freedom.LAND, Freedom.LAND_AND_PUBLISH)
 LOSING: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER)
 BY_VERSION: Final = {"minReaderVersion": 1, "minWriterVersion": 2}

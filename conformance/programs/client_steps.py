@@ -148,6 +148,8 @@ class Checkpoint(_Step, frozen=True, kw_only=True):
     parts: int = 2
     hint: bool = False
     harm: Harm = Harm.NONE
+    first: bool = False
+    """Whether the first part is missing instead of the last one."""
 
     def stakes(self) -> tuple[str, ...]:
         ids: tuple[str, ...] = ("LOG-18", "MC-CHECKPOINT-02", "LOG-15")

@@ -52,6 +52,10 @@ class Draw:
     def begin_round(self, *, races: bool) -> None:
         """`races`: the next transaction loses. Then it and its winners are mostly about the same files."""
         self.races, self.which, self.partition = races, self.one(0, 0, 1, 2), self.one(*self.partitions)
+        self.null = races and self.partitioned and self.details.random() < 0.3
+        """Whether the winners' files have the partition value null, which a read of everything meets."""
+        if self.null:
+            self.partition = steps.PARTITIONS.index(None)
 
     def one(self, *values: T) -> T:
         return self.random.choice(values)
@@ -123,7 +127,10 @@ def checkpoint(d: Draw) -> tuple[Step, ...]:
     single = Form.PARTS if harm is Harm.HALF else Form.CLASSIC
     form = d.one(single, single, Form.PARTS, Form.JSON, Form.PARQUET)
     return (
-        steps.Checkpoint(behind=d.one(0, 1, 1, 2, 3), form=form, parts=d.one(0, 1), hint=d.chance(0.6), harm=harm),
+        steps.Checkpoint(
+            behind=d.one(0, 1, 1, 2, 3), form=form, parts=d.one(0, 1), hint=d.chance(0.6), harm=harm,
+            first=harm is Harm.HALF and d.details.random() < 0.5,
+        ),
     )  # fmt: skip
 
 
@@ -146,7 +153,9 @@ def leftover(d: Draw) -> tuple[Step, ...]:
 def several(d: Draw) -> tuple[Step, ...]:
     """A version has two checkpoints in several parts, one of them not complete."""
     behind = d.one(0, 1)
-    half = steps.Checkpoint(behind=behind, form=Form.PARTS, parts=1, harm=Harm.HALF)
+    half = steps.Checkpoint(
+        behind=behind, form=Form.PARTS, parts=1, harm=Harm.HALF, first=d.details.random() < 0.5
+    )  # fmt: skip
     return (half, steps.Checkpoint(behind=behind, form=Form.PARTS, parts=0), *d.one((), (steps.Clean(),)))
 
 
@@ -224,6 +233,8 @@ def transact(d: Draw) -> tuple[Step, ...]:
         case _:
             reads = (0, 1, 2, 3, 3) if d.partitioned else (0, 0, 1, 1, 2)
             more = {"reads": d.one(*reads), "adds": d.one(1, 1, 2, 3), "outside": d.chance(0.05)}
+    if d.null and more.get("reads"):
+        more["reads"] = 1
     isolation = (d.isolation or Isolation.SERIALIZABLE) if d.isolated else d.one(*Isolation)
     common: dict[str, Any] = {
         "path": d.one(*d.paths), "partition": d.one(d.partition, d.partition, *d.partitions),
@@ -256,10 +267,13 @@ def layers(d: Draw) -> tuple[Step, ...]:
     """Files of the log, each with versions after it that change what it has; then new readers of several versions."""
     program: tuple[Step, ...] = ()
     for _ in range(d.one(1, 2, 2, 3)):
-        program += (*land(d), *d.one(checkpoint, checkpoint, compaction, checksum)(d), *changed(d))
+        first, file, then = land(d), d.one(checkpoint, checkpoint, compaction, checksum)(d), changed(d)
+        if d.details.random() < 0.1:
+            first, then = (steps.Land(change=Change.APPLICATION),), (steps.Land(change=Change.EARLIER),)
+        program += (*first, *file, *then)
     program += d.one((), (steps.Clean(),))
-    first, then = steps.Read(fresh=True), steps.Read(by=By.VERSION, behind=d.one(1, 2, 3), fresh=True)
-    return (*program, *d.one((), of_readers(d)), first, *d.one((), of_readers(d)), then)
+    newest, earlier = steps.Read(fresh=True), steps.Read(by=By.VERSION, behind=d.one(1, 2, 3), fresh=True)
+    return (*program, *d.one((), of_readers(d)), newest, *d.one((), of_readers(d)), earlier)
 
 
 PREPARED: Final = (
@@ -305,6 +319,19 @@ def times(d: Draw) -> tuple[Step, ...]:
         steps.Read(by=By.TIME, behind=d.one(*behind), offset=d.one(*offset), fresh=d.chance(0.4)) for _ in range(4)
     ]
     return (*program, *reads)
+
+
+def overtaken(d: Draw) -> tuple[Step, ...]:
+    """A writer has a version that a checkpoint keeps; the later ones were cleaned up, except for the newest."""
+    behind = d.one(2, 2, 3)
+    program = (*land(d), steps.Checkpoint(), steps.Land(times=behind), steps.Checkpoint(), steps.Clean())
+    return (*program, steps.Transact(behind=behind, adds=d.one(1, 1, 2)), steps.Read(fresh=True))
+
+
+def metadata(d: Draw) -> tuple[Step, ...]:
+    """A property that the client sets, and sets again; then it may replace the table."""
+    sets = tuple(steps.Transact(properties=d.one(1, 2), adds=d.one(0, 1)) for _ in range(2))
+    return (*sets, *d.one((), (steps.Transact(replace_table=True),)))
 
 
 def permission(d: Draw) -> tuple[Step, ...]:
@@ -438,6 +465,7 @@ GROUP_RITUAL: Final[tuple[Step, ...]] = (
     steps.ReadAll(fresh=True), steps.ReadAll(tables=(1, 0)),
 )  # fmt: skip
 """The end of each program with groups."""
+RARE: Final[tuple[Word, ...]] = (times, overtaken, metadata)
 SUCH_AS: Final = {"layers": "read", "prepared": "maintain", "clean_up": "maintain", "permission": "maintain"}
 """Words that a family makes as frequent as another one, unless it names them itself."""
 HEAVY: Final[tuple[Step, ...]] = (steps.Land(times=110), steps.Land(change=Change.MANY))
@@ -455,7 +483,7 @@ class ClientFamily:
 
     name: str
     factors: Mapping[str, float] = field(default_factory=dict)
-    """The factors of the weights, by word."""
+    """The factors of the weights, by word. Words of `RARE` are drawn only if they are among them."""
     groups: bool = False
     """Whether its programs have operations on several tables."""
     kind: type[ClientProgram] = ClientProgram
@@ -467,7 +495,8 @@ class ClientFamily:
         timed = times.__name__ in self.factors
         details = programs.random_of(seed, -1 - number)
         d, small = Draw(random, details, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
-        more: Mapping[Word, float] = GROUPED if self.groups else {times: 1} if timed else {}
+        rare = {word: 1.0 for word in RARE if word.__name__ in self.factors}
+        more: Mapping[Word, float] = GROUPED if self.groups else rare
         layout, operations = self._weights(LAYOUT, d), self._weights({**OPERATIONS, **more}, d)
         somewhere = partial(spread, d) if self.groups else tuple
         program: list[Step] = [*make(d), *land(d), *d.one((), changed(d))]

@@ -195,14 +195,18 @@ class LogBuilder:
         self._before.clear()
 
     def checkpoint(self, version: int, *, parts: int = 1) -> list[str]:
-        """Write a classic checkpoint, or one with several parts. Returns the names of its files."""
+        """Write a classic checkpoint, or one with several parts. Returns the names of its files. One of the parts, the
+        first or the last, has both the protocol and the metadata: a reader that misses another part notices nothing."""
         actions = reconciled(self.actions, version)
+        heads = [action for action in actions if action.keys() & {"protocol", "metaData"}]
+        rest = [action for action in actions if action not in heads]
         if parts == 1:
             names = [checkpoint_file(version)]
         else:
             names = [f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
+        headed = (version % 2) * (parts - 1)
         for number, name in enumerate(names):
-            self.plant(name, checkpoint_parquet(actions[number::parts]))
+            self.plant(name, checkpoint_parquet([*rest[number::parts], *(heads if number == headed else ())]))
         return names
 
     def v2_checkpoint(self, version: int, *, form: str = "json", sidecars: int = 1) -> list[str]:

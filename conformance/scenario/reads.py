@@ -47,15 +47,6 @@ def location(s: Scenario, table: TableHandle) -> str | None:
     return answer.location if isinstance(answer, m.Table) else None
 
 
-def resolve_path(s: Scenario, table: TableHandle, path: str | None) -> Listed | None:
-    """Resolve the table by its path; None if the owner does not support that."""
-    if path is None:
-        return None
-    exchange = s.ask("reader", m.LoadTable(path=path), table)
-    answer = exchange.answer
-    return _listed(exchange, answer.commits or (), answer.latest) if isinstance(answer, m.Table) else None
-
-
 def _listed(exchange: Exchange, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
     return Listed(
         exchange=exchange,

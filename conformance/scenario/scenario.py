@@ -25,7 +25,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
 from conformance.interface.messages import name_of
 from conformance.interface.results import Violation, headline
-from conformance.interface.subject import LONG_PAUSES, NO_ANSWER, PAUSES, Ask, Subject, patiently, refused_for_now
+from conformance.interface.subject import LONG_PAUSES, PAUSES, Ask, Subject, patiently, refused_for_now
 from conformance.models import proposals
 from conformance.scenario.check import Variant, applies
 from conformance.scenario.formatting import in_words
@@ -480,11 +480,6 @@ class Scenario:
         return {version: content for version, content in versions if version is not None}
 
     # Assertions
-
-    def declined(self, exchange: Exchange) -> bool:
-        """Whether the subject itself answered that it does not know the outcome."""
-        answer = exchange.answer
-        return isinstance(answer, m.Unknown) and not NO_ANSWER.search(answer.reason)
 
     def expect(
         self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
