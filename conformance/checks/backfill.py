@@ -12,12 +12,11 @@ Not generated, for clients: no program cleans the log up between a client's requ
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from conformance.checks import check, families
 from conformance.history import digests
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, commit_file, staged_file
+from conformance.interface.log_names import STAGING, commit_file
 from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.programs.client_words import ClientFamily
@@ -25,11 +24,9 @@ from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
-from conformance.scenario.adversary import QUESTIONS
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import difference, different_action, versions_in_words
-from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
@@ -176,7 +173,6 @@ def a_fully_published_table_accepts_commits(s: Scenario) -> None:
 # Foreign, missing and orphaned files. The kit removes its own files; what it observes until then is not recorded.
 
 STORAGE = (Profile.STORAGE_ACCESS,)
-STAGED = ("staged",)
 
 
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
@@ -262,33 +258,6 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     complete(s, table, done)
 
 
-@check(Family.BACKFILL, *CONTENT, *DONE, *ORDER, needs=STORAGE, commit_modes=STAGED)
-def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
-    """The staged file of version 1 is missing. A backfill of versions 1 and 2 is not done, and neither another file nor
-    version 2 is published; after the file is restored, version 1 is published as ratified."""
-    table = s.create()
-    landed = s.land_all(table, 2)[0]
-    assert isinstance(landed.request, m.Commit)
-    name = f"{STAGING[s.feature]}/{staged_file(1, landed.request.attempt)}"
-    files = glance(s, table)
-    if name not in files or commit_file(1) in files:
-        raise Inconclusive("version 1 has no staged file, or is already published: its file cannot be lost")
-    storage_access.remove(s, table, name)
-    call = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=2))
-    after = glance(s, table)
-    published = after.get(commit_file(1))
-    if published is None:
-        in_order(s, after, table, 1, call)
-    else:
-        same_content(s, table, landed, published, files[name])
-    s.require(published is not None or not isinstance(call.answer, m.Done), *DONE, evidence=(landed, call), table=table,
-              version=1, expected="version 1 is not published: the backfill is not done",
-              observed="the backfill was answered `done`, but version 1 is not published")  # fmt: skip
-    storage_access.plant(s, table, name, files[name])
-    s.backfill(table, 1)
-    same_content(s, table, landed, s.published(table).get(1, ""), files[name])
-
-
 @check(Family.BACKFILL, "FIELD-05", features=("catalogManaged",), commit_modes=("staged",))
 def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
     """A client that publishes finds a file with other content under the name of version 1. It does not report success,
@@ -307,37 +276,3 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
             commit_file(2) not in files, "FIELD-05", evidence=(call,),
             expected="version 1 is not published: no later version is published", observed="version 2 is published",
         )  # fmt: skip
-
-
-@check(Family.BACKFILL, "CM-PUBLISH-07", features=("catalogManaged",), commit_modes=UNPUBLISHED)
-def a_cleanup_overtakes_a_publication(s: ClientScenario) -> None:
-    """A client that publishes has read the unpublished commits, from their list or with the table. Before it copies
-    them, another client publishes them, writes a checkpoint, and deletes the commits before it with their staged files.
-    The client may succeed or fail; a file that it creates is the commit."""
-    for kind in QUESTIONS:
-        log = LogBuilder.create(s, kind.__name__)
-        for version in range(1, 4):
-            log.land(file(f"f{version}"))
-        ratified = {commit_file(version): s.content_of(log.table, version) for version in range(3)}
-        s.owner.on(kind, after=partial(_publish_and_clean_up, log, list(ratified)))
-        call = s.act("publisher", m.BackfillToVersion(table=s.name_of(log.table), version=2))
-        s.owner.rules.clear()
-        files = glance(s, log.table)
-        wrong = [name for name in ratified if name in files and not _is_copy(s, files[name], ratified[name])]
-        s.require(
-            not wrong, "CM-PUBLISH-07", evidence=(call,), table=log.table,
-            expected="a version that was published and deleted stays deleted, or its new file is the ratified commit",
-            observed=f"the client created {', '.join(wrong)} with other content",
-        )  # fmt: skip
-
-
-def _is_copy(s: ClientScenario, file: str, commit: str) -> bool:
-    """A copy of a staged file has its bytes; an inline commit may be published in any layout."""
-    copy, other = (digests.of_file(text.encode("utf-8", "surrogatepass")) for text in (file, commit))
-    return copy.actions == other.actions is not None if s.commit_mode == "inline" else file == commit
-
-
-def _publish_and_clean_up(log: LogBuilder, before: list[str]) -> None:
-    log.backfill(3)
-    log.checkpoint(3)
-    log.hide(*before, *log.staged())

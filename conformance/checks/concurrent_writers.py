@@ -11,18 +11,15 @@ other examples are those that the course and the findings name.
 
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check, families
-from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.results import Layer
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import Rounds
 from conformance.programs.running import Generation
-from conformance.requirements.catalogue import Profile
-from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import in_words
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Inconclusive, Scenario
 
 
 @check(Family.CONCURRENT_WRITERS, *families.REQUESTS, layer=Layer.MODEL)
@@ -88,56 +85,6 @@ def versions_are_counted_per_table(s: Scenario) -> None:
     s.land(second)
     for table in (first, second):
         s.get_commits(table)
-
-
-# Direct commits: put-if-absent decides, with or without notification of the owner
-
-DIRECT = ("direct",)
-VISIBLE = ("MC-COMMIT-05", "CM-COMMIT-05")
-
-
-def published_by_a_client(s: Scenario, table: TableHandle) -> Exchange:
-    """A commit by put-if-absent without notification of the owner."""
-    made = storage_access.publish(s, table, s.proposal(table), client="silent")
-    if not isinstance(made.answer, m.Done):
-        raise Inconclusive(f"version {table.versions} could not be published by a client: {made.answer}")
-    table.versions += 1
-    s.published(table)
-    return made
-
-
-@check(
-    Family.CONCURRENT_WRITERS, "PROFILE-OUTCOME-01", "PROFILE-RETRY-01", "PROFILE-CORE-07", *VISIBLE,
-    needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT,
-)  # fmt: skip
-def a_visible_direct_commit_is_known_as_landed(s: Scenario) -> None:
-    """A client published a commit by put-if-absent, and did not notify the owner. The owner reports the attempt as
-    landed, or no outcome, and recognizes it when the client repeats it; if it promises that, it knows the version when
-    the table is resolved."""
-    for name, profile in (("orders", Profile.ATTEMPT_OUTCOME), ("items", Profile.IDEMPOTENT_RETRY),
-                          ("returns", Profile.DISCOVERY)):  # fmt: skip
-        if profile.value not in s.identity.profiles:
-            continue
-        table = s.create(name)
-        made = published_by_a_client(s, table)
-        assert isinstance(made.request, m.Commit)
-        if profile is Profile.ATTEMPT_OUTCOME:
-            call = s.ask("silent", m.AttemptOutcome(table=table.reference, attempt=made.request.attempt))
-            if not isinstance(call.answer, m.Rejected) and not s.declined(call):
-                s.expect(call, m.Landed, "PROFILE-OUTCOME-01", *VISIBLE, because=(made,),
-                         expected="the file of version 1 is visible, and is this attempt: landed")  # fmt: skip
-        elif profile is Profile.IDEMPOTENT_RETRY:
-            call = s.ask("silent", made.request)
-            s.expect(call, m.Ratified, "PROFILE-RETRY-01", because=(made,), may_refuse=True,
-                     expected="the file of version 1 is visible, and is this attempt: ratified")  # fmt: skip
-        elif Promise.FRESH_DIRECT.value in s.identity.promises:
-            seen = reads.resolve(s, table)
-            s.require(seen.latest in (1, None), "PROFILE-CORE-07", evidence=(seen.exchange, made), table=table,
-                      version=1, expected="the owner knows a direct commit when it is visible: version 1 is the latest",
-                      observed=f"the resolution has latest version {seen.latest}")  # fmt: skip
-
-
-# Versions are ratified in order
 
 
 # Advice: a violation is a warning

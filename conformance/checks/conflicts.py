@@ -167,9 +167,6 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
     table.versions += 1
 
 
-# Isolation levels, and empty transactions
-
-
 # Winners in every position, and the client's state after a conflict. The writer reads the newest version; others commit
 # before its first proposal arrives.
 

@@ -92,8 +92,6 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 
 LONG_AGO = 1_500_000_000_000
 """ms since the epoch: older than any retention period."""
-LATE = 4_000_000_000_000
-"""ms since the epoch: no clock has reached it, so that no retention period is over."""
 
 
 @check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", commit_modes=TWO_STEPS)
@@ -571,6 +569,3 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     name = f"{STAGING[s.feature]}/{staged_file(version, attempt)}"
     log.plant(name, proposals.content(proposals.append(attempt, s.timestamp(version))).encode())
     return name
-
-
-# The policy

@@ -103,62 +103,6 @@ def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     s.land(second)
 
 
-@check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06",
-       needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), features=MANAGED)  # fmt: skip
-def a_repeated_take_over_is_ratified(s: Scenario) -> None:
-    """The answer to a take-over is lost. Sent again, at once and after a commit, it is ratified with the same version
-    and table, not answered as a conflict with itself."""
-    table = filesystem_table(s, versions=1)
-    sent = persist(lambda: s.lose("migrator", taking_over(s, table), table))
-    if not isinstance(sent.answer, m.Ratified):
-        raise Inconclusive(f"operation {sent.number}: the table was not taken over")
-    expected = "the take-over is version 1: its replay is ratified as version 1"
-    again = s.ask("migrator", sent.request, table)
-    ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
-    owned(s, table, again, ratified)
-    s.land(table)
-    late = s.ask("migrator", sent.request, table)
-    last = s.expect(late, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
-    s.require(
-        last == ratified, "PROFILE-CORE-06", evidence=(late, again), table=table, version=1,
-        expected="every replay gets the same version of the same table",
-        observed=f"the replay was answered {last}, the first answer was {ratified}",
-    )  # fmt: skip
-    s.land(table, client="other")
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-FEATURE-02", needs=TRANSFER, features=MANAGED)
-def a_table_is_not_taken_over_twice(s: Scenario) -> None:
-    """A second client takes the same table over under another name. It is rejected, or gets the existing table: one log
-    does not get two owners."""
-    table = filesystem_table(s, versions=1)
-    first = take_over(s, table)
-    second = s.lose("other migrator", taking_over(s, table, name=s.physical("another")), table)
-    same = isinstance(second.answer, m.Ratified) and second.answer.table == table.reference
-    s.require(
-        not isinstance(second.answer, m.Ratified) or same, "MC-CONVERT-02", "MC-FEATURE-02", evidence=(second, first),
-        table=table, expected=f"the owner has the table as {table.reference}: it creates no second one",
-        observed=f"the table was taken over again, as {getattr(second.answer, 'table', None)}",
-    )  # fmt: skip
-    if same:  # the same owner again, as an ordinary commit
-        table.versions += 1
-    s.land(table)
-
-
-@check(Family.OWNERSHIP, "MC-CONVERT-06", "PROFILE-DURABLE-01",
-       needs=(*TRANSFER, Profile.DURABLE_RESTART), features=MANAGED)  # fmt: skip
-def a_take_over_survives_restarts(s: Scenario) -> None:
-    """After each of two restarts an owner that took a table over still owns it, and ratifies the next
-    commit."""
-    table = filesystem_table(s, versions=2)
-    change = take_over(s, table)
-    restart(s)
-    ratifies(s, table, change)
-    restart(s)
-    ratifies(s, table, change)
-    s.contend(table, 2, client="other")
-
-
 # Handing a table back
 
 GIVEN = (Profile.OWNERSHIP_TRANSFER,)
@@ -198,22 +142,6 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
         raise
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
-def a_hand_back_publishes_all_commits(s: Scenario) -> None:
-    """Three commits are unbackfilled when the table is handed back. The owner publishes all of them, because clients no
-    longer ask it."""
-    table = s.create()
-    s.land_all(table, 3)
-    call = hand_back(s, table)
-    log = s.published(table)
-    missing = [version for version in range(4) if version not in log]
-    s.require(
-        not missing, "MC-RELEASE-03", evidence=(call,), table=table, version=missing[0] if missing else None,
-        expected="versions 0 to 3 are published before the table is handed back with version 4",
-        observed=f"{', '.join(map(commit_file, missing))} missing after the hand-back",
-    )  # fmt: skip
-
-
 @check(Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-RETRY-01", needs=GIVEN, features=MANAGED)
 def a_former_owner_ratifies_nothing(s: Scenario) -> None:
     """Two writers do not know of the hand-back: one whose proposal is delayed, and one that proposes afterwards. Both
@@ -251,37 +179,6 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
         table=table, expected="versions 4 and 5 are the filesystem writers', and stay unchanged",
         observed=f"the log has versions {sorted(before)}, or changed content",
     )  # fmt: skip
-
-
-@check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-COMMIT-01", "MC-FEATURE-03", needs=GIVEN, features=MANAGED)
-def a_hand_back_needs_the_next_version(s: Scenario) -> None:
-    """A hand-back loses its version to a commit; another is two versions too early. Both are rejected, the owner
-    continues, also with the version of the early one, and a hand-back with the right version succeeds."""
-    table = s.create()
-    s.land(table)
-    lost = s.ask("migrator", giving_back(s, table, 1))
-    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
-             expected="version 1 is taken: the table is not handed back")  # fmt: skip
-    early = s.ask("migrator", giving_back(s, table, 4))
-    s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not handed back")
-    for version in (2, 3, 4):
-        s.must_land(
-            table, "MC-CONVERT-06", "MC-FEATURE-03", because=(lost, early),
-            expected=f"the owner rejected the hand-backs, so nothing changed: it ratifies version {version}",
-        )  # fmt: skip
-    if s.commit_mode == "direct" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
-        _loses_to_a_direct_commit(s, table)
-    hand_back(s, table)
-
-
-def _loses_to_a_direct_commit(s: Scenario, table: TableHandle) -> None:
-    """Another client published the version of a hand-back without notifying the owner: the hand-back is rejected."""
-    version = table.versions
-    publish(s, table, s.proposal(table), "external writer")
-    lost = s.ask("migrator", giving_back(s, table))
-    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
-             expected=f"version {version} is a direct commit of another client: the hand-back is rejected")  # fmt: skip
-    table.versions += 1
 
 
 @check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-FILES-08", needs=TRANSFER, features=MANAGED, commit_modes=("staged",))

@@ -203,23 +203,6 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
     return log
 
 
-@check(Family.READING, "LOG-18")
-def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
-    """An owner may list an old, published commit. If a later checkpoint contains it, it is not applied again. A reader
-    may demand a list that ends at the latest version."""
-    log = history(s, published=0)
-    listed = s.listed(log.table) or (m.CommitEntry(version=1),)
-    log.backfill(4)
-    must_read(log, 3, "LOG-18", version=3, expected="all commits exist, and no checkpoint")
-    log.checkpoint(3)
-    s.owner.override_commits(lambda _, latest: (listed[:1], latest))
-    must_read(
-        log, 3, "LOG-18", version=3, may_refuse=True,
-        expected="the checkpoint of version 3; the owner also lists version 1, which changes nothing",
-    )  # fmt: skip
-    must_read(log, 4, "LOG-18", may_refuse=True, expected="the checkpoint of version 3, and commit 4")
-
-
 @check(Family.READING, "LOG-20", "LOG-19", features=EVERY_TABLE)
 def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     """One version has a checkpoint in two parts and one in three: their parts are not mixed."""

@@ -18,7 +18,6 @@ from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -136,23 +135,3 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
         observed="an attempt reported as not landed was ratified",
     )  # fmt: skip
-
-
-# The data files of a client, which writes them to the table's folder before it proposes the commit that names them
-
-
-@check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01")
-def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
-    """A commit lands, and neither its answer nor any later one arrives: its writer cannot know the outcome, and leaves
-    the data files in place. The files of a commit whose outcome is known stay too."""
-    table, known = s.create(), s.create("known")
-    s.owner.go_silent_at_the_commit()
-    call = s.transact(table, adds=(m.DataFile(path="mine", rows=1),))
-    s.not_answered_as_failed(call)
-    table.versions = 2
-    s.owner.rules.clear()
-    later = s.transact(known, adds=(m.DataFile(path="theirs", rows=1),))
-    s.expect(later, m.Committed, "PROFILE-CLIENT-02", expected="the owner answers again: version 1")
-    known.versions = 2
-    if not any(proposed.files for proposed in s.proposed):
-        raise Inconclusive("the client writes no data files, or not under the paths in its commits")

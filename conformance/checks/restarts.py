@@ -12,8 +12,7 @@ The other examples are those that the course names.
 from collections.abc import Iterator
 
 from conformance.checks import check, families
-from conformance.checks.ownership import attempt_at, dies_at
-from conformance.checks.replays import lose_one, replay
+from conformance.checks.ownership import attempt_at
 from conformance.interface import messages as m
 from conformance.interface.results import Layer
 from conformance.programs.owner_words import OwnerFamily
@@ -72,21 +71,6 @@ def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange
                        expected=f"the owner ratifies version {table.versions} after the restart")  # fmt: skip
 
 
-@check(Family.RESTARTS, "PROFILE-RETRY-01", "PROFILE-DURABLE-01", needs=(*DURABLE, Profile.IDEMPOTENT_RETRY))
-def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
-    """Two writers lost their answers, one for a commit that is published. After a restart both replays are ratified; an
-    attempt that did not land gets a conflict."""
-    table = s.create()
-    first = lose_one(s, table, "first")
-    s.backfill(table, 1)
-    second = lose_one(s, table, "second")
-    restart(s)
-    replay(s, first, "first", since=", and the owner has restarted")
-    s.contend(table, 2, client="third")
-    replay(s, second, "second", since=", and the owner has restarted")
-    goes_on(s, table)
-
-
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-COMMIT-02", "CM-COMMIT-08", needs=DURABLE)
 def requests_may_arrive_after_a_restart(s: Scenario) -> None:
     """Two proposals of version 2 are delayed until after a restart. One of them is ratified, the other is not."""
@@ -115,22 +99,6 @@ def points(s: Scenario) -> Iterator[tuple[int, str]]:
     if not s.identity.crash_points:
         raise Inconclusive("the subject declares no crash points")
     return iter(enumerate(s.identity.crash_points))
-
-
-@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
-       "MC-COMMIT-05", "CM-COMMIT-05", "PROFILE-RETRY-01", needs=DEADLY)  # fmt: skip
-def an_interrupted_commit_landed_or_did_not(s: Scenario) -> None:
-    """The owner crashes during a commit. After the restart another proposal of the version is ratified if the
-    interrupted attempt did not land, and gets a conflict if it did, which a visible file proves. The next version is
-    free, and the interrupted writer gets the same outcome."""
-    table = s.create()
-    for _, point in points(s):
-        request = s.proposal(table)
-        call = dies_at(s, point, "writer", request)
-        if isinstance(call.answer, m.Unknown):
-            _landed_or_not(s, table, call, point)
-        elif isinstance(call.answer, m.Ratified):
-            table.versions += 1
 
 
 def _landed_or_not(s: Scenario, table: TableHandle, call: Exchange, point: str) -> None:

@@ -10,8 +10,6 @@ Why examples: in the measured time programs found the mutants of these checks no
 The other examples are those that the course and the findings name.
 """
 
-from collections.abc import Callable
-
 from conformance.checks import check, families
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.history.digests import same_actions
@@ -24,7 +22,6 @@ from conformance.models import proposals
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.running import Generation
-from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -89,21 +86,6 @@ def every_commit_is_returned_at_once(s: Scenario) -> None:
     for _ in range(4):
         landed = s.land(table)
         fresh(s, table, reads.ask(s, table), landed)
-
-
-@check(Family.STALE_READS, *FRESH, needs=(Profile.DISCOVERY,))
-def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
-    """After every commit, and after a backfill, resolving the table by name, and by path where that is offered, returns
-    the same latest version as requesting its commits."""
-    table = s.create()
-    path = reads.location(s, table)
-    for _ in range(2):
-        landed = s.land(table)
-        for seen in (reads.resolve_path(s, table, path), reads.resolve(s, table), reads.ask(s, table)):
-            if seen is not None:
-                fresh(s, table, seen, landed)
-    done = s.backfill(table, 2)
-    fresh(s, table, reads.resolve(s, table), done)
 
 
 @check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", "PROFILE-CORE-08", *LATEST)
@@ -235,8 +217,6 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
 # Clients: a reader that asks the owner sees every commit ratified before, wherever its content is
 
 SEEN = ("MC-READ-07", "CM-READ-05")
-MOST_MOMENTS = 6
-"""The number of requests of one read at which the scenario intervenes; it ignores further ones."""
 
 
 def table_with(s: ClientScenario, versions: int) -> LogBuilder:
@@ -245,28 +225,6 @@ def table_with(s: ClientScenario, versions: int) -> LogBuilder:
     for number in range(1, versions + 1):
         log.land(file(f"file-{number}"))
     return log
-
-
-@check(Family.STALE_READS, *SEEN, "MC-GET-03", commit_modes=("staged", "inline"))
-def a_backfill_after_each_answer(s: ClientScenario) -> None:
-    """Commits are published just after each answer to a reader, in turn: it sees every ratified commit."""
-    _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
-
-
-def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], object]) -> None:
-    log = table_with(s, 1)
-    for moment in range(MOST_MOMENTS):
-        log.land(file(f"moment-{moment}"))
-        heard = len(s.owner.exchanges)
-        s.owner.rules.clear()
-        interfere(log, moment)
-        must_read(
-            log, log.latest, *SEEN, "CM-READ-01", "MC-GET-03",
-            expected=f"version {log.latest} was ratified before the read began, and was published at request "
-            f"{moment + 1} of the read: a snapshot of version {log.latest}",
-        )  # fmt: skip
-        if len(s.owner.exchanges) - heard <= moment:
-            break
 
 
 @check(Family.STALE_READS, "LOG-13", *SEEN, commit_modes=("staged",))
@@ -309,24 +267,6 @@ def a_staged_file_beside_a_published_commit_is_ignored(s: ClientScenario) -> Non
     content = proposals.content(proposals.append(lost, s.timestamp(1), ["lost"]))
     log.plant(f"{STAGING[s.feature]}/{staged_file(1, lost)}", content.encode())
     must_read(log, 1, "CM-FILES-04", "LOG-17", *SEEN, expected="version 1 is published: the staged file is no commit")
-
-
-@check(Family.STALE_READS, *SEEN, "CM-READ-09", "MC-LOG-03")
-def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
-    """A reader that saw all commits published asks the owner again: later commits may be unpublished."""
-    log = table_with(s, 1)
-    log.backfill(1)
-    must_read(log, 1, *SEEN, expected="version 1 was ratified before the read began")
-    log.land(file("later"))
-    must_read(
-        log, 2, *SEEN, "CM-READ-09", "MC-LOG-03",
-        expected="version 2 was ratified before this read began, although the reader's last snapshot had no "
-        "unpublished commit",
-    )  # fmt: skip
-    log.land(file("much-later"))
-    log.backfill(3)
-    log.land(file("last"))
-    must_read(log, 4, *SEEN, expected="version 3 was published and version 4 ratified since the last read")
 
 
 @check(Family.STALE_READS, "LOG-27", *SEEN)

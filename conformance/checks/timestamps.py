@@ -6,9 +6,6 @@ are such that a wrong writer's proposal has a wrong timestamp.
 Not generated: no program has a commit in the future, a log older than the clocks, or disables timestamps.
 """
 
-from functools import partial
-from typing import Any
-
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check, families
 from conformance.checks.stale_reads import SEEN
@@ -21,7 +18,7 @@ from conformance.programs.running import Generation
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
-from conformance.scenario.scenario import Exchange, Scenario, TableHandle
+from conformance.scenario.scenario import Scenario
 from conformance.scenario.snapshots import must_read
 
 
@@ -31,33 +28,6 @@ def any_read_by_time(g: Generation) -> None:
     has in-commit timestamps, and transactions that continue the times."""
     factors = {"times": 6, "read": 2, "transact": 2, "transfer": 1, "maintain": 0.2, "layers": 0.2, "create": 0.2}
     g.run(ClientFamily(name=g.check.family, factors=factors))
-
-
-def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
-    """Run one transaction of the client under test, which must succeed."""
-    adds = () if options.pop("no_file", False) else (m.DataFile(path=file),)
-    call = s.transact(table, adds=adds, **options)
-    s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
-    table.versions += 1
-    return call
-
-
-@check(
-    Family.WRITING, "CONFLICT-RETRY-07", "CM-LOG-06", "MC-WRITE-02", "CM-WRITE-03", "MC-FILES-12",
-    "MC-WRITE-03", "CM-WRITE-04",
-)  # fmt: skip
-def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
-    """A writer that lost two races proposed three times through the owner, each time as a new attempt."""
-    table = s.create()
-    for version in (1, 2):
-        s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
-    table.versions = 3
-    call = write(s, table)
-    tried = s.asked(m.Commit)
-    s.require(
-        len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(call,),
-        expected="a commit is proposed to the owner", observed="no proposal reached the owner",
-    )  # fmt: skip
 
 
 # The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).

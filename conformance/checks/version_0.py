@@ -24,7 +24,6 @@ from conformance.programs.owner_words import OwnerFamily
 from conformance.programs.rounds import CREATORS, Rounds
 from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -50,39 +49,9 @@ def concurrent_creator_processes(rounds: Rounds) -> None:
     rounds.run(creators=CREATORS, writers=1)
 
 
-ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
-
-
-def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None:
-    """Another creator was first."""
-    answer = s.expect(call, (m.Conflict, m.Rejected), *ONE, because=(won,),
-                      expected="the table was created by another client: this creator did not create it")  # fmt: skip
-    if isinstance(answer, m.Conflict) and answer.winner_table is not None:
-        s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(call, won),
-                  table=table, version=0, expected=f"the table of that name is {table.reference}",
-                  observed=f"the conflict names {answer.winner_table}")  # fmt: skip
-
-
 # Content and location of version 0, and the race with a filesystem creator
 
 OWNER = "delta.managedCommit.commitOwner"
-MADE = ("MC-API-03", "CM-CATALOG-03")
-
-
-def version_0(s: Scenario, table: TableHandle) -> str:
-    """The content of version 0, published or listed."""
-    content = s.published(table).get(0)
-    if content is not None:
-        return content
-    commit = reads.ask(s, table).commits.get(0)
-    if commit is not None and commit.actions is not None:
-        return proposals.content(commit.actions)
-    files = storage_access.staged(s, table)
-    name = "" if commit is None or commit.file_name is None else commit.file_name.rpartition("/")[2]
-    s.require(name in files, *MADE, table=table, version=0,
-              expected="version 0 is published, or its owner lists it",
-              observed=f"the owner lists {commit}")  # fmt: skip
-    return files[name]
 
 
 def configuration(content: str) -> dict[str, Any]:

@@ -1,19 +1,22 @@
-"""Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog.
+"""Writers: one transaction is one commit with exactly its changes, even after lost answers, old conflicts and a full
+backlog.
 
-Not generated: no program writes a file outside the table's folder.
+Why examples: reported findings about engines name them.
 """
 
-import json
 from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.adapters.uc.server import UNAVAILABLE
-from conformance.checks import check
+from conformance.checks import check, families
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
+from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME
+from conformance.programs.client_words import ClientFamily
+from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.adversary import NO_ACCESS
 from conformance.scenario.check import Family
@@ -22,8 +25,22 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Exchange, TableHandle
 
+
+@check(
+    Family.WRITING, *families.TRANSACTIONS, "MC-FILES-11", "CONFLICT-RETRY-03", "CONFLICT-RETRY-07", "CM-LOG-06",
+    "MC-WRITE-02", "CM-WRITE-03", layer=Layer.MODEL, side="client", features=EVERY_TABLE,
+)  # fmt: skip
+def any_change_by_the_client(g: Generation) -> None:
+    """Generated changes by the client, with lost answers, bare conflicts and cleanups: the files, partition values,
+    properties, protocol and metadata that it commits are the requested ones, once."""
+    factors = {
+        "transact": 5, "create": 1, "overtaken": 2, "metadata": 2, "win": 0.7, "of_writers": 1.3, "read": 0.3,
+        "maintain": 0.2,
+    }  # fmt: skip
+    g.run(ClientFamily(name=g.check.family, factors=factors))
+
+
 TWICE = ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
-UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
 
 
 def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
@@ -51,15 +68,6 @@ def files(s: ClientScenario, table: TableHandle) -> list[str]:
 
 
 # Unknown outcomes
-
-
-@check(Family.REPLAYS, *UNKNOWN, "UC-CLIENT-01", "UC-CLIENT-05", "UC-CLIENT-06")
-def a_client_retries_a_lost_request(s: ClientScenario) -> None:
-    """A writer whose request never arrived finds that out and commits."""
-    table = s.create()
-    s.owner.on(m.Commit, lose_request=True)
-    call = append(s, table)
-    landed(s, table, call, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
 
 
 @check(Family.REPLAYS, *TWICE)
@@ -161,30 +169,6 @@ def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 3, "PROFILE-BACKLOG-03", why="the backlog of two commits can be backfilled")
 
 
-# Requests of Unity Catalog's Delta API. The kit's owner judges each one (`conformance.scenario.api_requests`); these
-# checks make clients send those that few programs reach.
-
-
-@check(Family.WRITING, "UC-CLIENT-02", "UC-CLIENT-03", "UC-CLIENT-08", needs=(Profile.UC_DELTA_API,))
-def a_change_of_the_metadata_is_sent_with_its_commit(s: ClientScenario) -> None:
-    """A client sets, changes and removes a property, and replaces the table. Each request tells the catalog what its
-    commit changes, and nothing else."""
-    table = s.create()
-    changes: tuple[dict[str, Any], ...] = (
-        {"set_properties": {"team": "a"}}, {"set_properties": {"team": "b"}}, {"unset_properties": ("team",)},
-        {"replace_table": True},
-    )  # fmt: skip
-    for version, change in enumerate(changes, start=1):
-        call = s.transact(table, **change)
-        s.commits_as(call, version, "PROFILE-CLIENT-02", expected=f"there is no conflict: version {version}")
-
-
-@check(Family.WRITING, "UC-CLIENT-07", needs=(Profile.UC_DELTA_API,))
-def a_table_is_registered_as_it_was_written(s: ClientScenario) -> None:
-    """A client creates a table, and declares what its version 0 has."""
-    s.expect(s.act("creator", s.creation("made")), m.Ratified, "PROFILE-CLIENT-02", expected="the name is free")
-
-
 # Files
 
 
@@ -262,25 +246,7 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     log.table.versions = (done.version or 0) + 1
 
 
-# Version 0
-
-
-# Other folders
-
-
-# Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it
-
-FILES = ("one", "two", "three")
-"""The files that the tasks of a write wrote."""
-
-
-def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Exchange:
-    """One transaction with the files of all tasks."""
-    adds = tuple(m.DataFile(path=path) for path in FILES)
-    return s.transact(table, adds=adds, removes=removes, read_version=base)
-
-
-# Repeated races, and no answer
+# No answer
 
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
@@ -299,43 +265,4 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     s.require(
         not isinstance(refused.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(refused,), table=other,
         expected="the owner refused the commit",
-    )  # fmt: skip
-
-
-@check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02")
-def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
-    """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
-    it answers with a conflict, or that the backlog is full, and refuses all other requests. The outcome is unknown, and
-    the data files stay, even if a checkpoint and a cleanup removed the commit meanwhile. In another table the backlog
-    is full only once: the transaction is committed once. In the last one the conflict is about another writer's commit:
-    the writer does not report success."""
-    log, table, full, once, other = LogBuilder.create(s), *map(s.create, ("kept", "full", "once", "other"))
-
-    def clean_up() -> None:
-        log.table.versions = 2
-        log.actions[1] = [json.loads(line) for line in proposals.lines(s.content_of(log.table, 1))]
-        log.land(file("theirs"))
-        log.backfill(2)
-        log.checkpoint(2)
-        log.hide(commit_file(0), commit_file(1))
-
-    s.owner.refuse_after(m.Commit, again=m.Conflict(), then=clean_up)
-    s.not_answered_as_failed(append(s, log.table))
-    s.owner.rules.clear()
-    too_many = m.Rejected(reason="the backlog is full", retryable=True)
-    for handle, again in ((table, m.Conflict()), (full, too_many)):
-        s.owner.refuse_after(m.Commit, again=again)
-        s.not_answered_as_failed(append(s, handle))
-        handle.versions = 2
-        s.owner.rules.clear()
-    s.owner.on(m.Commit, lose_answer=True)
-    s.owner.on(m.Commit, answer=too_many)
-    s.not_answered_as_failed(append(s, once))
-    once.versions = 2
-    s.owner.rules.clear()
-    s.owner.refuse_after(m.Commit, again=m.Conflict(), before=lambda: s.land(other, client="winner"))
-    lost = append(s, other, "lost")
-    s.require(
-        not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
-        expected="version 1 is the commit of another writer: no success",
     )  # fmt: skip

@@ -117,8 +117,6 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
     assert violated == {
         ("a-staged-file-stays-while-its-outcome-is-unknown", "LOG-37"),
         ("a-staged-file-stays-while-its-outcome-is-unknown", "PROFILE-UNKNOWN-03"),
-        ("data-files-stay-while-the-outcome-is-unknown", "LOG-37"),
-        ("data-files-stay-while-the-outcome-is-unknown", "PROFILE-UNKNOWN-03"),
         ("a-server-error-is-an-unknown-outcome", "LOG-37"),
         ("a-server-error-is-an-unknown-outcome", "PROFILE-UNKNOWN-03"),
         ("a-server-error-is-an-unknown-outcome", "PROFILE-CLIENT-02"),
@@ -126,10 +124,6 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-01"),
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-03"),
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-CLIENT-02"),
-        ("a-refusal-after-a-conflict-proves-nothing", "LOG-37"),
-        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-UNKNOWN-01"),
-        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-UNKNOWN-03"),
-        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-CLIENT-02"),
         ("a-transaction-after-a-lost-race-starts-anew", "PROFILE-CLIENT-02"),
     }
 

@@ -23,11 +23,7 @@ from conformance.scenario.check import Check, Family, Variant
 from conformance.scenario.running import run_case
 from spec_tests.support.sampling import sampled
 
-REFUSED = {
-    "a-visible-direct-commit-is-known-as-landed": "the owner stops committing after an unknown published version: its "
-    "ledger may be an old backup, without the outcomes of later attempts",
-    "a-compaction-keeps-removals": "the client writes no log compactions",
-}
+REFUSED = {"a-compaction-keeps-removals": "the client writes no log compactions"}
 """Checks without a verdict, because the reference rejects a request, as the documents permit."""
 
 
