@@ -7,7 +7,6 @@ are under way. A client under test publishes, and reads while others do.
 
 Why examples: in the measured time programs found the mutants of these checks not at all, or under other requirements.
 The other examples are those that the course and the findings name.
-Not generated, for clients: no program cleans the log up between a client's request and its copy of a staged file.
 """
 
 from collections.abc import Iterator
