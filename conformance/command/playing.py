@@ -27,7 +27,7 @@ def play(
         str | None,
         argument(
             "SCENARIO|FILE",
-            "a scenario (without one: list them), or a file: finding.json of a report, a history",
+            "a scenario (without one: list them), or a file: the finding.json of a report, or a history",
             show_default=False,
         ),
     ] = None,

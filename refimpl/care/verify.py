@@ -90,7 +90,7 @@ def verify(owner: WatchedOwner) -> list[Finding]:
             code="dropped-files",
             message=f"was never registered; its files are in {location}: delete them by hand"
             if table.latest is None
-            else f"was dropped; its files are in {location}: commit-owner undrop {table.table_id}, or delete them",
+            else f"was dropped; its files are in {location}; run commit-owner undrop {table.table_id}, or delete them",
         )
         for location, table in dropped.items()
         if location not in known and owner.environment.files.stat(location) is not None

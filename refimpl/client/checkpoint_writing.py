@@ -52,8 +52,8 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
         jobs = [one.value for one, name in resolved.permissions.items() if name == permission] or [job.value]
         missing = "" if permission is None else f" (its answer lacks the permission {permission})"
         raise MaintenanceRefusedError(
-            f"the owner of {reader.label} does not allow {job.value}{missing}, {more}; let its administrator "
-            f"allow it (of commit-owner: commit-owner policy {reader.label} --allow {','.join(sorted(jobs))})",
+            f"the owner of {reader.label} does not allow {job.value}{missing}, {more}; ask its administrator "
+            f"to allow it (in refimpl: commit-owner policy {reader.label} --allow {','.join(sorted(jobs))})",
             job=job,
         )
     if resolved.state is not TableState.ACTIVE or resolved.halted is not None:

@@ -133,7 +133,7 @@ class _Content:
         self._quotes += len(quotes)
 
     def _refuse(self, problem: str) -> None:
-        raise InvalidRequestError(f"{problem}; quote each value that has one, and double it")
+        raise InvalidRequestError(f"{problem}; put a value with a quote in quotes, and double the quote")
 
     def close(self) -> None:
         """Do nothing: `Dialect.opened` closes the file."""
