@@ -6,9 +6,10 @@ DELTA.md#order-of-checks, and delta-commits-and-conflicts. Step 8, the new in-co
 timestamp, is not a check: the commit loop stamps it. No I/O, clock or randomness here.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 from refimpl.protocol.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.protocol.errors import (
@@ -197,7 +198,7 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
     """The changes of metadata that every transaction relies on, as phrases."""
     parts = {
         "the table's id": (before.id, after.id),
-        "the schema": (before.schema_string, after.schema_string),
+        "the schema": (_without_marks(before.schema_string), _without_marks(after.schema_string)),
         "the partitioning": (before.partition_columns, after.partition_columns),
         "the file format": (before.format, after.format),
     }
@@ -208,6 +209,17 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
         for key in keys
         if key.lower().startswith("delta.") and before.configuration.get(key) != after.configuration.get(key)
     ]
+
+
+def _without_marks(schema_string: str) -> str:
+    """The schema without the high water marks of identity columns: only transactions that assign identity values
+    depend on these marks, and they change the metadata themselves. DELTA.md#identity-columns."""
+    return _MARK.sub("", schema_string)
+
+
+_MARK: Final = re.compile(
+    r',\s*"delta\.identity\.highWaterMark"\s*:\s*-?\d+|"delta\.identity\.highWaterMark"\s*:\s*-?\d+\s*,?'
+)
 
 
 def _domains(summary: TransactionSummary, winner: Winner) -> None:

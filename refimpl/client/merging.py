@@ -267,7 +267,7 @@ class _Run:
         by_source = self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
         files = transaction.read_whole_table() if by_source else transaction.read_files(self._test)
         groups = data_files.groups(files)
-        with contextlib.closing(data_files.side_by_side(groups, self._merged)) as results:
+        with contextlib.closing(data_files.side_by_side(groups, self._merged, workers=change.workers)) as results:
             for done in results:
                 self._matched.append(done.matched)
                 self._metrics.update(done.metrics)

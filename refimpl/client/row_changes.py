@@ -90,6 +90,11 @@ class RowChange:
                     writer.abort()
         self._undo.__exit__(*error)
 
+    @property
+    def workers(self) -> int:
+        """How many threads may make new rows: one where each row gets the next identity."""
+        return 1 if self.transaction.rules.identities else data_files.CONCURRENT
+
     def _change_writer(self) -> DataFileWriter | None:
         """The writer of change data files; None if the feed is off."""
         return data_files.change_writer(self._layout, new_id=self._environment.new_id) if self.feeds_changes else None
@@ -257,7 +262,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
             changes = ((BEFORE, before), (AFTER, after)) if change.feeds_changes else ()
             return changes, after.num_rows
 
-        updated, copied = _rewritten(change, files, test, rewrite)
+        updated, copied = _rewritten(change, files, test, rewrite, workers=change.workers)
         transaction.parameters |= predicate_parameter(where)
         return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
 
@@ -283,7 +288,14 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
 _Rewrite = Callable[[pa.Table, pa.ChunkedArray | None], tuple[Sequence[Recorded], int]]
 
 
-def _rewritten(change: RowChange, files: Iterable[Add], test: FileTest | None, rewrite: _Rewrite) -> tuple[int, int]:
+def _rewritten(
+    change: RowChange,
+    files: Iterable[Add],
+    test: FileTest | None,
+    rewrite: _Rewrite,
+    *,
+    workers: int = data_files.CONCURRENT,
+) -> tuple[int, int]:
     """Remove each file with a matching row, and record its changes. `rewrite` gets the rows of some files and whether
     each matches (None: all do), and returns the changes and the number of changed rows. Threads call it. The result is
     the numbers of all changed and copied rows."""
@@ -311,7 +323,7 @@ def _rewritten(change: RowChange, files: Iterable[Add], test: FileTest | None, r
         changes, changed = rewrite(rows, matches)
         return files, changes, changed, rows.num_rows - changed
 
-    with contextlib.closing(data_files.side_by_side(data_files.groups(files), act)) as results:
+    with contextlib.closing(data_files.side_by_side(data_files.groups(files), act, workers=workers)) as results:
         for removed, changes, changed, copied in results:
             for add in removed:
                 change.remove(add)

@@ -354,7 +354,7 @@ class Transaction:
 
     @property
     def rules(self) -> RowRules:
-        """The rules for new rows."""
+        """The rules for new rows; the commit advances the identity columns that they used."""
         if self._rules is None:
             from refimpl.rows.row_rules import RowRules
 
@@ -396,6 +396,7 @@ class Transaction:
     def prepared(self) -> CommitLoop:
         """The loop that commits this transaction, which gets no further changes."""
         self._check_open()
+        self._advance_identities()
         self._check_metadata()
         self._over = True
         return self._loop(self._actions())
@@ -416,6 +417,13 @@ class Transaction:
         self._check_open()
         self._over = True
         return None
+
+    def _advance_identities(self) -> None:
+        """DELTA.md#identity-columns: the high water marks move in the commit of the rows."""
+        before = self._new_metadata
+        metadata = None if self._rules is None else self._rules.advanced(before)
+        if metadata is not None:
+            self._change(metadata)
 
     def _check_metadata(self) -> None:
         """Check that kept files, new files and files that other transactions add meanwhile fit the metadata."""

@@ -409,7 +409,7 @@ def _rows_share(add: Add) -> float:
 
 
 def side_by_side(
-    groups: Iterable[Sequence[Add]], act: Callable[[Sequence[Add]], Result]
+    groups: Iterable[Sequence[Add]], act: Callable[[Sequence[Add]], Result], *, workers: int = CONCURRENT
 ) -> Generator[Result, None, None]:
     """The results of `act` for groups of files, in their order. Threads call `act` for the next groups meanwhile: Arrow
     decodes and encodes without the lock of the interpreter. After `GroupTooLargeError`, each file becomes a group.
@@ -422,11 +422,11 @@ def side_by_side(
         try:
             return (act(group),)
         except GroupTooLargeError:
-            return side_by_side([[add] for add in group], act)  # runs when it is iterated
+            return side_by_side([[add] for add in group], act, workers=workers)  # runs when it is iterated
 
     groups = list(groups)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else CONCURRENT
-    at_once = min(CONCURRENT, cores, len(groups))
+    at_once = min(workers, cores, len(groups))
     if at_once < 2:
         for group in groups:
             yield from results(group)

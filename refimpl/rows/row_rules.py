@@ -2,7 +2,7 @@
 
     rows = transaction.rules.completed(rows)
 
-DELTA.md#rules-of-rows. In this order: missing columns get their default; values are cast
+DELTA.md#rules-of-rows. In this order: missing columns get their default, or their next identity value; values are cast
 to the table's types; generated columns are computed, or compared with the given values; then nulls, invariants and
 CHECK constraints are checked. Rules apply to rows that are appended, inserted or changed, not to rows that are only
 copied. A rule is in effect only if its feature is listed, or implied by the writer version.
@@ -13,6 +13,7 @@ names the rule before anything is written. Times without a zone are UTC.
 
 import dataclasses
 import datetime
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,13 +25,27 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from refimpl.protocol.actions import Add, Metadata, Protocol
-from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
+from refimpl.protocol.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.rows import arrow_columns, expression
 from refimpl.rows.data_files import read_file
 from refimpl.rows.partition_values import FileLayout
 from refimpl.schema import column_mapping
-from refimpl.schema.features import CONSTRAINT_PREFIX, DEFAULT, GENERATION, INVARIANTS, TEXT_TYPE, writer_features
+from refimpl.schema.features import (
+    CONSTRAINT_PREFIX,
+    DEFAULT,
+    GENERATION,
+    HIGH_WATER_MARK,
+    IDENTITY_PREFIX,
+    INVARIANTS,
+    TEXT_TYPE,
+    writer_features,
+)
 from refimpl.schema.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
+
+SPLITS: Final = 4096
+"""Maximum number of tasks of one write to a table with identity columns. It is fixed, because a task does not know how
+many there are."""
+
 
 _LIMITED_TEXT: Final = re.compile(r"(?:var)?char\((\d+)\)")
 
@@ -47,6 +62,54 @@ class Check:
 
 
 @dataclass(slots=True, kw_only=True)
+class Identity:
+    """An identity column, and the values that it has used."""
+
+    start: int
+    step: int
+    mark: int | None
+    explicit: bool
+    """Whether rows may bring their own values."""
+    moved: bool = False
+    reached: int | None = None
+    """The last value of this transaction, in the direction of the step."""
+
+    def next_values(self, count: int, name: str) -> pa.Array:
+        first = self._after(self.mark)
+        last = first + (count - 1) * self.step
+        if not -(2**63) <= last < 2**63:
+            raise InvalidRequestError(
+                f"the identity column {name!r} has fewer than {count} values left: the next one is {first}, the step "
+                f"{self.step}; write to a new table with another start",
+                column=name,
+            )
+        self.reach(last)
+        return pc.add(pc.multiply(pa.arange(0, count), self.step), first)
+
+    def given(self, values: pa.ChunkedArray) -> None:
+        """Record values that the rows bring; later values must differ from them."""
+        extreme = pc.max(values) if self.step > 0 else pc.min(values)
+        if extreme.is_valid:
+            self.reach(extreme.as_py())
+
+    def reach(self, value: int) -> None:
+        """Record that a row has this value, given or generated."""
+        if self.reached is None or (value - self.reached) * self.step > 0:
+            self.reached = value
+        if self.mark is None or (value - self.mark) * self.step > 0:
+            self.mark, self.moved = self._after(value) - self.step, True
+
+    def of_split(self, split: int) -> "Identity":
+        """The column for one task: it gets every `SPLITS`th value, beginning with the task's number."""
+        start = self._after(self.mark) + split * self.step
+        return Identity(start=start, step=self.step * SPLITS, mark=None, explicit=self.explicit)
+
+    def _after(self, value: int | None) -> int:
+        """The first value of `start + k * step` beyond another one."""
+        return self.start if value is None else self.start + max(0, (value - self.start) // self.step + 1) * self.step
+
+
+@dataclass(slots=True, kw_only=True)
 class RowRules:
     """The rules of one table, for one transaction."""
 
@@ -56,6 +119,7 @@ class RowRules:
     defaults: Mapping[str, tuple[str, pa.Scalar]] = field(default_factory=dict)
     generated: Mapping[str, tuple[str, pc.Expression]] = field(default_factory=dict)
     """The SQL and the expression of each generated column."""
+    identities: Mapping[str, Identity] = field(default_factory=dict)
 
     @classmethod
     def of(cls, protocol: Protocol, metadata: Metadata, *, now: int) -> Self:
@@ -66,28 +130,54 @@ class RowRules:
             *_constraints(metadata, schema, supported),
             *_invariants(schema, schema, supported),
         ]
-        defaults, generated = {}, {}
+        defaults, generated, identities = {}, {}, {}
         for column in schema.fields:
             if DEFAULT in column.metadata and "allowColumnDefaults" in supported:
                 defaults[column.name] = _default(column, now)
             if GENERATION in column.metadata and "generatedColumns" in supported:
                 generated[column.name] = _generation(column, schema)
+            if f"{IDENTITY_PREFIX}start" in column.metadata and "identityColumns" in supported:
+                identities[column.name] = _identity(column)
         return cls(
             schema=schema,
             partition_columns=metadata.partition_columns,
             checks=tuple(checks),
             defaults=defaults,
             generated=generated,
+            identities=identities,
         )
 
     @property
     def filled(self) -> frozenset[str]:
         """The columns that rows may lack, because the table fills them."""
-        return frozenset([*self.defaults, *self.generated])
+        return frozenset([*self.defaults, *self.generated, *self.identities])
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """The last values of the identity columns: for `advance`, in another process."""
+        return {name: column.reached for name, column in self.identities.items() if column.reached is not None}
 
     def __bool__(self) -> bool:
         """Whether there is any rule other than types and `NOT NULL`."""
         return bool(self.checks or self.filled)
+
+    def of_split(self, split: int) -> Self:
+        """The rules for one task of a distributed write; no other task has its identity values. The driver calls
+        `advance` with the values that the tasks `reached`. Raises `InvalidRequestError` for too many tasks."""
+        if self.identities and split >= SPLITS:
+            raise InvalidRequestError(
+                f"a write to a table with an identity column has at most {SPLITS} tasks, and this is number "
+                f"{split + 1}; write fewer partitions, such as df.coalesce({SPLITS})"
+            )
+        return dataclasses.replace(
+            self, identities={name: column.of_split(split) for name, column in self.identities.items()}
+        )
+
+    def advance(self, reached: Mapping[str, Iterable[int]]) -> None:
+        """Record the values of identity columns that other processes reached."""
+        for name, values in reached.items():
+            for value in values:
+                self.identities[name].reach(value)
 
     def completed(self, rows: pa.Table | pa.RecordBatch, given: Collection[str] | None = None) -> pa.Table:
         """The rows with all columns of the table, in its order and types.
@@ -102,7 +192,10 @@ class RowRules:
         for name, (_, value) in self.defaults.items():
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        rows = self._with_identities(rows, new)
         fitted = self._with_generated(self._fitted(rows), new)
+        for name in new & self.identities.keys():
+            self.identities[name].given(fitted.column(name))
         arrow_columns.check_nulls(fitted, self.schema)
         for check in self.checks:
             self._check(check, fitted)
@@ -113,6 +206,17 @@ class RowRules:
         layout = dataclasses.replace(layout, schema=self.schema, partition_columns=self.partition_columns)
         for add in files:
             self.completed(read_file(layout, add), self.generated)
+
+    def _with_identities(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
+        for name, identity in self.identities.items():
+            if name in new:
+                if not identity.explicit:
+                    raise InvalidRequestError(
+                        f"the identity column {name!r} is GENERATED ALWAYS: leave it out of the rows", column=name
+                    )
+            elif name not in rows.column_names and rows.num_rows:
+                rows = rows.append_column(name, identity.next_values(rows.num_rows, name))
+        return rows
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table; generated columns, and empty partition values, are null."""
@@ -162,6 +266,18 @@ class RowRules:
                 "correct or leave out these rows",
                 **check.facts,
             )
+
+    def advanced(self, before: Metadata) -> Metadata | None:
+        """The metadata with the identity columns' new high water marks; None if no mark moved."""
+        moved = {name: identity.mark for name, identity in self.identities.items() if identity.moved}
+        if not moved:
+            return None
+        document = json.loads(before.schema_string)
+        for column in document["fields"]:
+            if column["name"] in moved:
+                column["metadata"][HIGH_WATER_MARK] = moved[column["name"]]
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        return msgspec.structs.replace(before, schema_string=text)
 
 
 def _refuse(rows: pa.Table, broken: pa.ChunkedArray, what: str, remedy: str, **facts: str) -> None:
@@ -266,6 +382,27 @@ def _default(column: Field, now: int) -> tuple[str, pa.Scalar]:
         return text, arrow_columns.cast(row.column(0).combine_chunks(), wanted)[0]
     except InvalidRequestError as error:
         _unsupported(f"default of the column {column.name!r}", "allowColumnDefaults", text, column.name, error)
+
+
+def _identity(column: Field) -> Identity:
+    properties = {key.removeprefix(IDENTITY_PREFIX): value for key, value in column.metadata.items()}
+    start, step, mark = properties.get("start"), properties.get("step"), properties.get("highWaterMark")
+    explicit = properties.get("allowExplicitInsert")
+    if (
+        type(start) is not int
+        or type(step) is not int
+        or step == 0
+        or type(mark) not in (int, type(None))
+        or type(explicit) is not bool
+        or column.type != Primitive(name="long")
+    ):
+        raise InvalidTableError(
+            f"the identity column {column.name!r} is {column.type} with start {start!r}, step {step!r}, high water "
+            f"mark {mark!r} and allowExplicitInsert {explicit!r}; expected a long, whole numbers, the step not 0, and "
+            "true or false",
+            column=column.name,
+        )
+    return Identity(start=start, step=step, mark=mark, explicit=explicit)
 
 
 def _unsupported(

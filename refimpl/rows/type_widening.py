@@ -15,6 +15,7 @@ from refimpl.protocol.errors import InvalidRequestError
 from refimpl.schema.features import (
     ENABLE_TYPE_WIDENING,
     GENERATION,
+    IDENTITY_PREFIX,
     INVARIANTS,
     TYPE_WIDENING,
     rules_of_rows,
@@ -164,8 +165,9 @@ def check_rules(protocol: Protocol, metadata: Metadata, schema: Struct, changed:
     may have another result with the new type."""
     for path in changed:
         column = schema[path[0]]
-        if GENERATION in column.metadata:
-            raise _depends(path, "it is a generated column")
+        for key, what in ((GENERATION, "a generated column"), (f"{IDENTITY_PREFIX}start", "an identity column")):
+            if key in column.metadata:
+                raise _depends(path, f"it is {what}")
     for key, text in sorted(rules_of_rows(protocol, metadata)) if changed else ():
         for path in changed:
             if any(_overlap(path, named) for named in _columns_of(key, text)):

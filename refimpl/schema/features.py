@@ -56,7 +56,8 @@ CONSTRAINT_PREFIX: Final = "delta.constraints."
 """The rest of such a property's name is the name of a CHECK constraint; its value is the condition."""
 INVARIANTS: Final = "delta.invariants"
 GENERATION: Final = "delta.generationExpression"
-IDENTITY: Final = "delta.identity.start"
+IDENTITY_PREFIX: Final = "delta.identity."
+HIGH_WATER_MARK: Final = f"{IDENTITY_PREFIX}highWaterMark"
 DEFAULT: Final = "CURRENT_DEFAULT"
 TEXT_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Keys of the metadata of columns that hold rules of rows: `refimpl.rows.row_rules`."""
@@ -79,7 +80,7 @@ WRITTEN: Final = READ | {
     "invariants",
     "checkConstraints",
     "generatedColumns",
-    "identityColumns",  # of tables without an identity column
+    "identityColumns",
     "allowColumnDefaults",
     CLUSTERING,  # new files are not clustered
     "domainMetadata",  # domains are kept, and replaced as a whole
@@ -137,14 +138,6 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
         raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
     listed = writer_features(protocol)
     _refuse("write", [name for name in listed if name not in WRITTEN])
-    for column, path in walk(parse(metadata.schema_string)) if "identityColumns" in listed else ():
-        if IDENTITY in column.metadata:
-            raise UnsupportedFeatureError(
-                f"cannot write this table: {path!r} is an identity column, and this client does not assign its values; "
-                "write it with Delta Spark",
-                features=("identityColumns",),
-                column=path,
-            )
     problems = inconsistencies(protocol, metadata)
     if problems:
         raise InvalidTableError(
@@ -288,7 +281,7 @@ def has_rules(schema: Struct, properties: Mapping[str, str]) -> bool:
 _COLUMN_KEYS: Final = {
     INVARIANTS: "invariants",
     GENERATION: "generatedColumns",
-    IDENTITY: "identityColumns",
+    f"{IDENTITY_PREFIX}start": "identityColumns",
     DEFAULT: "allowColumnDefaults",
 }
 RULES: Final = frozenset({"checkConstraints", *_COLUMN_KEYS.values()})

@@ -5,6 +5,7 @@ timestamps also by `Transaction.enable_in_commit_timestamps`. If an edit removed
 to reject the table, or commits would have unknown times (DELTA.md#ict-replace).
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -15,8 +16,14 @@ from refimpl.protocol import table_feature
 from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.errors import InvalidRequestError, InvalidTableError
 from refimpl.schema.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
-from refimpl.schema.features import CONSTRAINT_PREFIX, ENABLE_TYPE_WIDENING, isolation_level
-from refimpl.schema.schema import ColumnMapping
+from refimpl.schema.features import (
+    CONSTRAINT_PREFIX,
+    ENABLE_TYPE_WIDENING,
+    HIGH_WATER_MARK,
+    IDENTITY_PREFIX,
+    isolation_level,
+)
+from refimpl.schema.schema import ColumnMapping, Field, Struct, each_field, parse, walk
 
 DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
@@ -271,4 +278,26 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
     for key, value in after.configuration.items():
         if before.configuration.get(key) != value:
             checked_for_users({key: value})
-    return msgspec.structs.replace(after, configuration={**after.configuration, **kept})
+    schema = _with_high_water_marks(before.schema_string, after.schema_string)
+    return msgspec.structs.replace(after, schema_string=schema, configuration={**after.configuration, **kept})
+
+
+def _with_high_water_marks(before: str, after: str) -> str:
+    """The new schema with the high water marks of identity columns from the old one. Without them, values would be
+    assigned twice."""
+    known = {path: column for column, path in walk(parse(before))}
+
+    def with_mark(column: Field, path: str) -> Field:
+        old, own = known.get(path), dict(column.metadata)
+        if old is None or str(old.type) != str(column.type):
+            return column
+        mark, step = old.metadata.get(HIGH_WATER_MARK), own.get(f"{IDENTITY_PREFIX}step")
+        if type(mark) is int and type(step) is int:
+            given = own.get(HIGH_WATER_MARK, mark)
+            own[HIGH_WATER_MARK] = max(mark, given) if step > 0 else min(mark, given)
+        return column if own == column.metadata else dataclasses.replace(column, metadata=own)
+
+    new = parse(after)
+    kept = each_field(new, with_mark)
+    assert isinstance(kept, Struct)
+    return after if kept == new else kept.to_json()

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from refimpl.rows.row_rules import RowRules
 
-MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, counts string"
-"""One row for each file of a task, and one row with `counts`, if there are any. A task that rejects its rows does not
+MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
+"""One row for each file of a task, and one row with `totals`, if there are any. A task that rejects its rows does not
 fail, but sends one row with `error`: Spark would retry a failed task, and would lose the kind of
 the error."""
 
@@ -52,6 +52,11 @@ the error."""
 class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     message: str
+
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    counts: dict[str, int]
+    identities: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ class WriteTask:
     new_rows: Mapping[str, NewRows] | None = None
     """For rows with two more columns after the table's: `_change_type` and `__is_cdc`. Rows whose `__is_cdc` is "true"
     go to change data files, and rows with "false" to data files, without the two columns; other rows are only counted.
-    The counts have the number of rows by `_change_type`, without those of the change data. The rules apply to the rows
+    The totals have the number of rows by `_change_type`, without those of the change data. The rules apply to the rows
     whose `_change_type` is a key of this mapping; other rows are copies."""
     hidden: tuple[Field, ...] = ()
     """With `new_rows`: the columns that keep row ids. They follow the table's columns."""
@@ -102,11 +107,12 @@ class WriteTask:
         changes = change_writer(self.layout, split=split)
         counts = Counter[str]()
         try:
+            rules = None if self.rules is None else self.rules.of_split(split)
             for batch in batches:
                 if self.new_rows is not None:
-                    self._write_changes(batch, rows, changes, counts)
+                    self._write_changes(batch, rules, rows, changes, counts)
                 else:
-                    rows.write(batch if self.rules is None else self.rules.completed(batch))
+                    rows.write(batch if rules is None else rules.completed(batch))
             files = [*rows.finish(), *changes.finish()]
         except DeltaError as error:  # the task rejects its rows: it does not fail, so Spark aborts nothing
             rows.abort()
@@ -118,12 +124,18 @@ class WriteTask:
             changes.close()
             raise
         messages = [{"action": actions.encode([file]).decode()} for file in files]
-        if counts:
-            messages.append({"counts": msgspec.json.encode(counts).decode()})
+        totals = _Totals(counts=dict(counts), identities={} if rules is None else rules.reached)
+        if totals.counts or totals.identities:
+            messages.append({"totals": msgspec.json.encode(totals).decode()})
         return _messages(split, attempt, messages)
 
     def _write_changes(
-        self, batch: pa.RecordBatch, rows: DataFileWriter, changes: DataFileWriter, counts: Counter[str]
+        self,
+        batch: pa.RecordBatch,
+        rules: RowRules | None,
+        rows: DataFileWriter,
+        changes: DataFileWriter,
+        counts: Counter[str],
     ) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -143,9 +155,9 @@ class WriteTask:
             if not chosen.num_rows:
                 continue
             after = pa.Table.from_batches([chosen.select(own)])
-            if self.rules is not None:
+            if rules is not None:
                 given = [name for name in names if name in new.given or not new.inserted]
-                after = self.rules.completed(after.select(given), new.given)
+                after = rules.completed(after.select(given), new.given)
             tracked = after
             for number, column in enumerate(self.hidden, start=len(own)):
                 tracked = tracked.append_column(column.name, chosen.column(number))
@@ -160,7 +172,7 @@ def _messages(split: int, attempt: int, messages: Sequence[Mapping[str, str]]) -
     """Rows of `MESSAGE_SCHEMA`; each message has one of the texts."""
     import pyarrow as pa
 
-    texts = [(name, pa.string()) for name in ("action", "error", "counts")]
+    texts = [(name, pa.string()) for name in ("action", "error", "totals")]
     return pa.RecordBatch.from_pylist(
         [{"split": split, "attempt": attempt, **message} for message in messages],
         pa.schema([("split", pa.int32()), ("attempt", pa.int64()), *texts]),
@@ -175,6 +187,8 @@ class JobFiles:
     changes: tuple[Cdc, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     """Rows by `_change_type`: see `WriteTask.new_rows`."""
+    identities: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The last value that the tasks gave to each identity column: see `RowRules.advance`."""
 
 
 def gather(messages: pa.Table) -> JobFiles:
@@ -186,6 +200,7 @@ def gather(messages: pa.Table) -> JobFiles:
     attempts: dict[int, int] = {}
     files: list[Add | Cdc] = []
     counts = Counter[str]()
+    identities: dict[str, list[int]] = {}
     for message in messages.sort_by("split").to_pylist():
         if message["error"] is not None:
             raise _rebuilt(message["error"])
@@ -195,14 +210,18 @@ def gather(messages: pa.Table) -> JobFiles:
                 f"task {split} reports files of two attempts, {attempts[split]} and {attempt}; nothing is committed",
                 split=split,
             )
-        if message["counts"] is not None:
-            counts.update(msgspec.json.decode(message["counts"], type=dict[str, int]))
+        if message["totals"] is not None:
+            totals = msgspec.json.decode(message["totals"], type=_Totals)
+            counts.update(totals.counts)
+            for name, value in totals.identities.items():
+                identities.setdefault(name, []).append(value)
             continue
         files += _files_in(message["action"], f"the message of task {split}")
     return JobFiles(
         added=tuple(action for action in files if isinstance(action, Add)),
         changes=tuple(action for action in files if isinstance(action, Cdc)),
         counts=counts,
+        identities=identities,
     )
 
 

@@ -326,6 +326,8 @@ class _Work:
             raise InvalidRequestError("a condition or value has a subquery, which is not supported; join with MERGE")
         files = commit_protocol.write(commit_protocol.job(output, task), task.layout)
         self.change.adopt(files.added, files.changes)
+        if rules is not None:
+            rules.advance(files.identities)
         counts = Counter[str]()
         for label, count in files.counts.items():
             counts[label.partition(" ")[0]] += count

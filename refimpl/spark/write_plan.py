@@ -297,7 +297,9 @@ class WritePlan:
 
     def commit(self, transaction: Transaction, files: JobFiles) -> Written:
         """Commit durable files as one version. Deletes them if the commit certainly did not land."""
-        adds, test, after = files.added, self.replaced(), self.after
+        adds, rules, test = files.added, self.rules, self.replaced()
+        rules.advance(files.identities)
+        after = rules.advanced(self.after) or self.after
         with transaction.deleting_unless_landed(adds):
             check_inside(adds, test)
             if after != self.before:

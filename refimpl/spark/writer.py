@@ -225,4 +225,5 @@ def _write_files(frame: "DataFrame", task: WriteTask, job: "DataFrame | None") -
     writer = data_files.DataFileWriter(task.layout, indexed=task.indexed)
     rows, rules = frame.toArrow(), task.rules
     adds = writer.write_all([rows if rules is None else rules.completed(rows)])
-    return JobFiles(added=tuple(adds))
+    reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
+    return JobFiles(added=tuple(adds), identities=reached)

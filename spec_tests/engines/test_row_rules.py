@@ -20,8 +20,14 @@ from spec_tests.engines.prerequisites import Engine, rows_of
 from spec_tests.rows.test_row_rules import column
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
+IDENTITY: dict[str, Any] = {
+    "delta__identity__start": 1,
+    "delta__identity__step": 2,
+    "delta__identity__allowExplicitInsert": False,
+}
 INVARIANT = json.dumps({"expression": {"expression": "x > 0"}})
 RULES = [
+    column("id", "long", **IDENTITY),
     column("x", "long", delta__invariants=INVARIANT),
     column("y", "long", delta__generationExpression="x * 2"),
     column("kind", "string", nullable=False, CURRENT_DEFAULT="'new'"),
@@ -51,7 +57,7 @@ def test_delta_spark_applies_the_same_rules(engine: Engine) -> None:
     engine.sql(f"INSERT INTO {name} (x) VALUES (3)")
     table.append(pa.table({"x": [4], "kind": ["ours"]}))
     engine.sql(f"UPDATE {name} SET x = 5 WHERE x = 4")
-    expected = [(1, 2, "new"), (2, 4, "new"), (3, 6, "new"), (5, 10, "ours")]
+    expected = [(1, 1, 2, "new"), (3, 2, 4, "new"), (5, 3, 6, "new"), (7, 5, 10, "ours")]
     assert rows_of(table) == expected
     engine.forget()
     assert sorted(engine.sql(f"SELECT * FROM {name}")) == expected
@@ -69,6 +75,9 @@ def test_delta_spark_applies_the_same_rules(engine: Engine) -> None:
     engine.forget()
     rows = engine.sql(f"SELECT x, y, kind FROM {name} ORDER BY x")
     assert rows == [(1, 2, "new"), (2, 4, "new"), (3, 6, "new"), (6, 12, "n"), (8, 16, "new"), (15, 30, "ours")]
+    ids = [row[0] for row in rows_of(table)]
+    assert len(set(ids)) == len(ids)
+    assert all(number % 2 for number in ids)
 
 
 def test_delta_spark_reads_the_row_ids_that_we_assign_and_keep(engine: Engine) -> None:

@@ -20,7 +20,12 @@ from refimpl.client.transaction import Transaction
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import DomainMetadata
 from refimpl.protocol.commit_owner import Maintenance, MaintenancePolicy
-from refimpl.protocol.errors import InvalidRequestError, UnsupportedFeatureError
+from refimpl.protocol.errors import (
+    InvalidRequestError,
+    InvalidTableError,
+    MetadataChangedError,
+    UnsupportedFeatureError,
+)
 from refimpl.schema.features import PLAIN_PROTOCOL
 from refimpl.storage.environment import Environment
 from refimpl.warehouse import Warehouse
@@ -42,6 +47,11 @@ def struct(*columns: dict[str, Any]) -> dict[str, Any]:
 
 def generated(name: str, text: str, kind: str = "long") -> dict[str, Any]:
     return column(name, kind, delta__generationExpression=text)
+
+
+def identity(name: str = "id", *, start: int = 1, step: int = 1, explicit: bool = False, **more: Any) -> dict[str, Any]:
+    keys = {"start": start, "step": step, "allowExplicitInsert": explicit, **more}
+    return column(name, **{f"delta__identity__{key}": value for key, value in keys.items()})
 
 
 def invariant(name: str, text: str) -> dict[str, Any]:
@@ -94,6 +104,7 @@ X = column("x")
         ([column("s", struct(invariant("x", "s.x > 3")))], {}, {"s": [{"x": 4}]}, {"s": [{"x": 3}]}, {"column": "s.x"}),
         ([X, generated("y", "x + 1")], {}, {"x": [1], "y": [2]}, {"x": [1, 2], "y": [2, 4]}, {"column": "y", "row": 1}),
         ([X, generated("y", "x + 1")], {}, {"x": [None], "y": [None]}, {"x": [1], "y": [None]}, {"column": "y"}),
+        ([identity(), X], {}, {"x": [1]}, {"id": [7], "x": [1]}, {"column": "id"}),
     ],
 )
 def test_a_row_that_violates_a_rule_is_refused(
@@ -204,27 +215,112 @@ def test_a_default_replaces_a_missing_column(warehouse: Warehouse) -> None:
     assert (changed["x"], changed["n"], changed["kind"]) == (12, None, "old")
 
 
+class TestIdentityColumns:
+    def test_assigned_values_raise_the_high_water_mark(self, warehouse: Warehouse) -> None:
+        """DELTA.md#identity-columns."""
+        table = made(warehouse, X, identity(start=10, step=-3))
+        table.append(pa.table({"x": [1, 2]}))
+        table.append(pa.table({"x": [3]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 10, 2: 7, 3: 4}
+        assert table.snapshot().schema["id"].metadata["delta.identity.highWaterMark"] == 4
+        assert table.snapshot().protocol.writes("identityColumns")
+
+    def test_explicit_values_are_never_assigned_again(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(start=1, step=2, explicit=True), X)
+        table.append(pa.table({"id": [8, 2], "x": [1, 2]}))
+        table.append(pa.table({"x": [3]}))
+        table.append(pa.table({"id": [3], "x": [4]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 8, 2: 2, 3: 9, 4: 3}
+
+    def test_two_writers_never_assign_the_same_value(self, warehouse: Warehouse) -> None:
+        """Both writers change the high-water mark, which is metadata, so the second writer must start again."""
+        table = made(warehouse, identity(), X)
+        other = warehouse.table("t")
+        begun = other.transaction()
+        table.append(pa.table({"x": [1]}))
+        with pytest.raises(MetadataChangedError):
+            other._commit_with(begun, pa.table({"x": [2]}))
+        other.append(pa.table({"x": [2]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 1, 2: 2}
+
+    def test_a_moved_mark_does_not_disturb_other_transactions(self, warehouse: Warehouse) -> None:
+        """DELTA.md#identity-columns: a transaction that assigns no value does not depend on the mark."""
+        table = made(warehouse, identity(explicit=True), X)
+        table.append(pa.table({"x": [1, 2]}))
+        begun = warehouse.table("t").transaction()
+        table.append(pa.table({"x": [3]}))
+        assert table._commit_with(begun, pa.table({"id": [1], "x": [4]})).rebased_over == 1
+
+    @pytest.mark.parametrize(("start", "step"), [(2**63 - 2, 1), (-(2**63) + 1, -1)])
+    def test_a_column_without_free_values_refuses_rows(self, warehouse: Warehouse, start: int, step: int) -> None:
+        table = made(warehouse, identity(start=start, step=step), X)
+        assert "values left" in refused(table, pa.table({"x": [1, 2, 3]})).message
+        table.append(pa.table({"x": [1, 2]}))
+
+    def test_the_mark_is_above_the_values_of_all_tasks(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(), identity("other", start=0, step=-1), X)
+        transaction = table.transaction()
+        tasks = [transaction.rules.of_split(number) for number in range(2)]
+        for task in tasks:
+            task.completed(pa.table({"x": [1, 2]}))
+        reached = {name: [task.reached[name] for task in tasks] for name in ("id", "other")}
+        transaction.rules.advance(reached)
+        assert (transaction.rules.reached, reached) == (
+            {"id": 4098, "other": -4097},
+            {"id": [4097, 4098], "other": [-4096, -4097]},
+        )
+
+    def test_the_error_for_invalid_column_metadata_names_the_column(self, warehouse: Warehouse) -> None:
+        """Delta Spark calls a column without `allowExplicitInsert` inconsistent."""
+        without = column("id", delta__identity__start=1, delta__identity__step=1)
+        for invalid in (identity(step=0), without):
+            with pytest.raises(InvalidTableError, match="'id'"):
+                made(warehouse, invalid, X)
+
+    def test_values_of_another_type_are_refused_or_cast(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(explicit=True), X)
+        assert "string" in refused(table, pa.table({"id": ["a"], "x": [1]})).message
+        table.append(pa.table({"id": pa.array([5]).dictionary_encode(), "x": [1]}))
+        table.append(pa.table({"x": [2]}))
+        assert [row["id"] for row in rows_of(table)] == [5, 6]
+
+    @pytest.mark.parametrize(("step", "mark", "expected"), [(1, None, [1, 2, 3]), (-1, 1, [1, 0, -1])])
+    def test_a_replaced_schema_does_not_lower_the_mark(
+        self, warehouse: Warehouse, step: int, mark: int | None, expected: list[int]
+    ) -> None:
+        table = made(warehouse, identity(step=step), X)
+        table.append(pa.table({"x": [1, 2]}))
+        given = identity(step=step) if mark is None else identity(step=step, highWaterMark=mark)
+        commit(table, lambda t: redefine(t, schema_string=json.dumps(struct(given, X, column("new")))))
+        table.append(pa.table({"x": [3]}))
+        assert sorted((row["id"] for row in rows_of(table)), reverse=step < 0) == expected
+
+
 class TestRowChanges:
     def test_update_computes_generated_columns_and_checks_changed_rows_only(self, warehouse: Warehouse) -> None:
         feed = {"delta.constraints.low": "x < 5", "delta.enableChangeDataFeed": "true"}
-        table = made(warehouse, X, generated("y", "x * 2"), **feed)
+        table = made(warehouse, identity(), X, generated("y", "x * 2"), **feed)
         table.append(pa.table({"x": [1, 2]}))
-        table.update({"x": "x + 2"}, "x = 2")
-        assert rows_of(table) == [{"x": 1, "y": 2}, {"x": 4, "y": 8}]
+        table.update({"x": "x + 2"}, "id = 2")
+        assert rows_of(table) == [{"id": 1, "x": 1, "y": 2}, {"id": 2, "x": 4, "y": 8}]
         images = {row["_change_type"]: row["y"] for row in table.changes(2).read_all().to_pylist()}
         assert images == {"update_preimage": 4, "update_postimage": 8}
-        for values in ({"x": 7}, {"y": 1}):
+        for values in ({"x": 7}, {"y": 1}, {"id": 1}):
             with pytest.raises(InvalidRequestError):
-                table.update(values, "x = 4")
+                table.update(values, "id = 2")
         assert table.snapshot().version == 2
 
     def test_merge_fills_the_columns_that_an_insert_lacks(self, warehouse: Warehouse) -> None:
         default = column("kind", "string", CURRENT_DEFAULT="'new'")
-        table = made(warehouse, X, default, generated("y", "x * 2"), delta__constraints__low="x < 5")
+        table = made(warehouse, identity(), X, default, generated("y", "x * 2"), delta__constraints__low="x < 5")
         table.append(pa.table({"x": [1]}))
         merge = table.merge(pa.table({"x": [1, 2, 3]}), "target.x = source.x")
         merge.when_matched_update({"kind": "'seen'"}).when_not_matched_insert_all().execute()
-        assert [tuple(row.values()) for row in rows_of(table)] == [(1, "seen", 2), (2, "new", 4), (3, "new", 6)]
+        assert [tuple(row.values()) for row in rows_of(table)] == [
+            (1, 1, "seen", 2),
+            (2, 2, "new", 4),
+            (3, 3, "new", 6),
+        ]
         with pytest.raises(InvalidRequestError) as caught:
             table.merge(pa.table({"x": [9]}), "target.x = source.x").when_not_matched_insert_all().execute()
         assert caught.value.constraint == "low"
@@ -315,7 +411,6 @@ def test_a_rule_is_new_when_its_feature_is_added(tmp_path: Path) -> None:
         ([column("x", "string"), generated("y", "substring(x, 2)", "string")], {}, "generatedColumns"),
         ([X, generated("y", "date_format(x, 'yyyy')")], {}, "generatedColumns"),
         ([column("x", CURRENT_DEFAULT="uuid()")], {}, "allowColumnDefaults"),
-        ([column("x", delta__identity__start=1), column("y")], {}, "identityColumns"),
     ],
 )  # fmt: skip
 def test_the_error_for_an_unsupported_rule_names_the_rule(
@@ -328,10 +423,10 @@ def test_the_error_for_an_unsupported_rule_names_the_rule(
 
 
 def test_a_rule_is_checked_in_each_batch_of_a_stream(warehouse: Warehouse) -> None:
-    table = made(warehouse, X, delta__constraints__low="x < 5")
+    table = made(warehouse, identity(), X, delta__constraints__low="x < 5")
     batches = [pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})]
     table.append(pa.RecordBatchReader.from_batches(batches[0].schema, batches))
-    assert [row["x"] for row in rows_of(table)] == [1, 2, 3]
+    assert [row["id"] for row in rows_of(table)] == [1, 2, 3]
     bad = [*batches, pa.record_batch({"x": [8]})]
     with pytest.raises(InvalidRequestError):
         table.append(pa.RecordBatchReader.from_batches(bad[0].schema, bad))

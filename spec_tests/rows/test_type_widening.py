@@ -221,6 +221,7 @@ RULES: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("delta.constraints.low", {"delta.constraints.low": "x < 100 AND z > 0"}, {}),
     ("generated column depends on it", {}, {"y": {"delta.generationExpression": "x * 2"}}),
     ("it is a generated column", {}, {"x": {"delta.generationExpression": "y * 2"}}),
+    ("it is an identity column", {}, {"x": {"delta.identity.start": 1, "delta.identity.step": 1}}),
     ("invariant", {}, {"x": {"delta.invariants": json.dumps({"expression": {"expression": "x > 0"}})}}),
     ("cannot be evaluated|delta.constraints.h", {"delta.constraints.h": "hash(X) > 0"}, {}),
 ]
@@ -232,7 +233,7 @@ def test_a_column_that_a_rule_uses_keeps_its_type(
 ) -> None:
     """The rule may give another value for the wider type. Only the first rule uses `z`."""
     fields = [Field(name=name, type=Primitive(name="integer"), metadata=columns.get(name, {})) for name in "xyz"]
-    features = ("checkConstraints", "generatedColumns", "invariants")
+    features = ("checkConstraints", "generatedColumns", "identityColumns", "invariants")
     log = widening(tmp_path / "t", *fields, features=features, **properties)
     with pytest.raises((InvalidRequestError, UnsupportedFeatureError), match=problem):
         log.table().alter(types={"x": "long"})

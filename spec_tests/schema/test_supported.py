@@ -79,14 +79,6 @@ def test_a_newer_writer_version_is_refused_for_writing_only() -> None:
         check_writable(protocol, PLAIN)
 
 
-def test_an_identity_column_prevents_only_writing() -> None:
-    protocol = Protocol(min_reader_version=1, min_writer_version=6)
-    check_writable(protocol, PLAIN)
-    check_readable(protocol, metadata({"delta.identity.start": 1}))
-    with pytest.raises(UnsupportedFeatureError, match="is an identity column"):
-        check_writable(protocol, metadata({"delta.identity.start": 1}))
-
-
 def test_a_rule_without_its_feature_is_ignored() -> None:
     using = metadata({"delta.identity.start": 1}, **{"delta.constraints.x": "id RLIKE 'a'"})
     rules = RowRules.of(Protocol(min_reader_version=1, min_writer_version=2), using, now=0)

@@ -19,7 +19,7 @@ from refimpl.spark import DeltaConnection, delta_table
 from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.spark.frames import functions
 from refimpl.warehouse import Warehouse
-from spec_tests.rows.test_row_rules import column, generated, struct
+from spec_tests.rows.test_row_rules import column, generated, identity, struct
 from spec_tests.spark.conftest import lose_checkpoints, settings
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ def test_a_merge_starts_again_after_a_lost_executor(
 
 
 RULES: list[dict[str, Any]] = [
+    identity(start=10, step=2),
     column("x"),
     generated("y", "x * 2"),
     column("kind", "string", nullable=False, CURRENT_DEFAULT="'new'"),

@@ -8,11 +8,13 @@ import pytest
 from pyarrow import parquet
 
 from refimpl.client.create import create_filesystem_table
-from refimpl.protocol.actions import Add, encode
+from refimpl.protocol.actions import Add, Metadata, encode
 from refimpl.protocol.errors import CorruptionError, InvalidRequestError
 from refimpl.rows import data_files, file_statistics, partition_values
 from refimpl.rows.partition_values import FileLayout
+from refimpl.rows.row_rules import SPLITS, RowRules
 from refimpl.schema import schema
+from refimpl.schema.features import PLAIN_PROTOCOL, supporting
 from refimpl.spark.commit_protocol import WriteTask, gather
 from refimpl.spark.write_plan import WriteOptions, WritePlan
 from spec_tests.support.faults import ScriptedHost
@@ -112,6 +114,31 @@ def test_rows_are_written_in_their_order(tmp_path: Path) -> None:
     halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
     (add,) = gather(messages(task(tmp_path, ROWS).run(halves, split=0, attempt=0))).added
     assert parquet.read_table(tmp_path / add.path).equals(ROWS)
+
+
+@pytest.mark.parametrize("step", [3, -3])
+def test_identity_values_of_different_tasks_differ(tmp_path: Path, step: int) -> None:
+    """DELTA.md#identity-columns. The table's high water mark moves beyond the values of all tasks."""
+    metadata = {"delta.identity.start": 7, "delta.identity.step": step, "delta.identity.allowExplicitInsert": False}
+    long = schema.Primitive(name="long")
+    columns = schema.Struct(
+        fields=(schema.Field(name="id", type=long, metadata=metadata), schema.Field(name="x", type=long))
+    )
+    described = Metadata(id="t", schema_string=columns.to_json(), partition_columns=(), configuration={})
+    rules = RowRules.of(supporting(PLAIN_PROTOCOL, ["identityColumns"]), described, now=0)
+    layout = FileLayout(location=tmp_path, schema=columns)
+    work = WriteTask(layout=layout, indexed=frozenset(), columns=("x",), rules=rules)
+    rows = pa.table({"x": ROWS["id"]})
+    files = gather(messages(*(work.run(iter(rows.to_batches()), split=n, attempt=n) for n in range(3))))
+    ids = [number for add in files.added for number in parquet.read_table(tmp_path / add.path)["id"].to_pylist()]
+    assert len(set(ids)) == len(ids) == 27
+    assert {(number - 7) % 3 for number in ids} == {0}
+    rules.advance(files.identities)
+    advanced = rules.advanced(described)
+    assert advanced is not None
+    assert schema.parse(advanced.schema_string)["id"].metadata["delta.identity.highWaterMark"] == ids[-1]
+    with pytest.raises(InvalidRequestError, match="coalesce"):
+        gather(messages(work.run(iter(rows.to_batches()), split=SPLITS, attempt=9)))
 
 
 def failing(*_: object) -> None:
