@@ -7,7 +7,7 @@ concurrent requests. Then one of a few threads runs the call. A request that fai
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,7 +17,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
@@ -27,7 +27,7 @@ from refimpl.server import errors, scheduling
 from refimpl.server.access import Scope, Tokens, authorize, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
-from refimpl.server.legacy import LegacyApi
+from refimpl.server.legacy import LegacyApi, Parts
 from refimpl.server.names import Names
 from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call
 from refimpl.warehouse import Warehouse
@@ -209,8 +209,10 @@ class Server:
             shows_conflict="return=representation" in request.headers.get("prefer", ""),
         )
 
-        def carried_out() -> bytes:
+        def carried_out() -> bytes | tuple[Parts, bytes]:
             answer = route.handle(call)
+            if isinstance(answer, Parts):
+                return answer, next(answer.calls, bytes)()
             return b"" if route.status == HTTPStatus.NO_CONTENT else msgspec.json.encode(answer)
 
         if body is not None and seen.version is not None and request.client is not None:
@@ -219,7 +221,24 @@ class Server:
         else:
             reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
             content = await self._carry_out(carried_out, seen.deadline, reads)
+        if isinstance(content, tuple):
+            return StreamingResponse(self._streamed(*content), media_type=JSON)
         return Response(content, status_code=route.status, media_type=JSON if content else None)
+
+    async def _streamed(self, parts: Parts, first: bytes) -> AsyncIterator[bytes]:
+        """The next part is made when the client has taken the one before. An error ends the connection before the end
+        of the answer, so that no client takes it for complete."""
+        yield parts.head + first
+        comma = bool(first)
+        for call in parts.calls:
+            deadline = time.monotonic() + self.limits.request_seconds
+            try:
+                part = await self._lists.run(call, deadline)
+            except scheduling.LockNeededError:
+                part = await self._writes.run(call, deadline)
+            yield b"," * (comma and bool(part)) + part
+            comma = comma or bool(part)
+        yield parts.tail
 
     async def _carry_out(self, work: Callable[[], Any], deadline: float, reads: scheduling.Pool | None) -> Any:
         """Returns the result of `work`. `reads`: the pool of a read; one that needs the owner's lock, for example to

@@ -6,7 +6,9 @@ commits with them: UNITY_CATALOG.md#older-calls.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +34,17 @@ _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "upda
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
+PART: Final = 100
+"""Tables in one part of a list without `max_results`: together they may be too large for memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A JSON answer that ends with a list. Each call makes some of its elements, separated by commas."""
+
+    head: bytes
+    calls: Iterator[Callable[[], bytes]]
+    tail: bytes
 
 
 class LegacyApi:
@@ -86,11 +99,20 @@ class LegacyApi:
             **_NOT_KEPT,
         }
 
-    def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
+    def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any] | Parts:
         """One page; without `max_results`, all tables."""
         page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
-        tables = [msgspec.Raw(msgspec.json.encode(table)) for table in self._described(catalog, schema, page)]
-        return {"tables": tables, "next_page_token": following}
+        if max_results is None:
+            return self._parts(catalog, schema, page)
+        return {"tables": list(self._described(catalog, schema, page)), "next_page_token": following}
+
+    def _parts(self, catalog: str, schema: str, names: Sequence[str]) -> Parts:
+        def part(first: int) -> bytes:
+            tables = self._described(catalog, schema, names[first : first + PART])
+            return b",".join(msgspec.json.encode(table) for table in tables)
+
+        calls = (partial(part, first) for first in range(0, len(names), PART))
+        return Parts(head=b'{"next_page_token":null,"tables":[', calls=calls, tail=b"]}")
 
     def _described(self, catalog: str, schema: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         for name in names:

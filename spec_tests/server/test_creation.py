@@ -195,9 +195,9 @@ def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable,
 def test_request_without_pages_gets_all_tables_and_schemas(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB 1.5.5 reads only the first page, so it would miss all tables on other pages. Damaged tables are
-    left out."""
-    for name, size in {"DEFAULT_PAGE": 2, "LARGEST_PAGE": 2}.items():
+    """DuckDB 1.5.5 reads only the first page, so it would miss all tables on other pages. The answer has parts, and
+    tables that are dropped meanwhile leave gaps in it."""
+    for name, size in {"DEFAULT_PAGE": 2, "LARGEST_PAGE": 2, "PART": 1}.items():
         monkeypatch.setattr(f"refimpl.server.legacy.{name}", size)
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
@@ -225,6 +225,22 @@ def test_request_without_pages_gets_all_tables_and_schemas(
 
         with patch.object(CatalogRequests, "describe", described):
             assert tables() == (sorted({"a", "b", "c"} - damaged), None)
+
+
+def test_error_after_the_first_part_of_a_list_ends_it_unfinished(
+    table: WireTable, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refimpl.server.legacy.PART", 1)
+    WireTable(http, "the_one_after").create()
+    real, seen = CatalogRequests.describe, itertools.count()
+
+    def second_fails(*words: Any) -> Any:
+        if next(seen) == 1:
+            raise OwnerUnavailableError("busy")
+        return real(*words)
+
+    with patch.object(CatalogRequests, "describe", second_fails), pytest.raises(OwnerUnavailableError):
+        http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
 
 
 def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Warehouse) -> None:
