@@ -1,4 +1,4 @@
-"""The maintenance of data files: OPTIMIZE combines small files, REORG rewrites files with deletion vectors, VACUUM
+"""The maintenance of data files: OPTIMIZE combines small files and rewrites those with deletion vectors, VACUUM
 deletes files that no retained version needs.
 
 None of them changes a row. Each call asks the owner first: catalog-managed, "Maintenance Operations".

@@ -102,10 +102,7 @@ class Clauses:
     def begin(self, transaction: Transaction, on: str) -> None:
         """Check the clauses, and put them into the transaction's parameters as Delta does."""
         if not self._clauses:
-            raise InvalidRequestError(
-                "a merge needs at least one clause, such as WHEN MATCHED THEN UPDATE (commit-owner merge: "
-                "one action that is not ignore)"
-            )
+            raise InvalidRequestError("a merge needs at least one clause, such as when_matched_update_all()")
         if any(clause.kind is not Kind.NOT_MATCHED for clause in self._clauses):
             transaction.check_removable()
         transaction.parameters["predicate"] = json.dumps([on])

@@ -114,7 +114,7 @@ class Ledger:
             if schema_version != SCHEMA_VERSION:
                 raise InvalidRequestError(
                     f"{self.path} has schema version {schema_version}, this release reads {SCHEMA_VERSION}; "
-                    f"use the release that wrote it",
+                    f"use the release that wrote it, or hand its tables back with that release and take them over here",
                     found=schema_version,
                     known=SCHEMA_VERSION,
                 )

@@ -559,7 +559,7 @@ def relative_path(location: Path, path: str, objects: ObjectFiles | None = None)
     return os.path.relpath(os.path.realpath(file), os.path.realpath(location)) if file.is_absolute() else str(file)
 
 
-LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+_LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 """Key in the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
 
 
@@ -714,7 +714,7 @@ class StoredRows:
             wanted = [stored_fields[position].name for position in positions.values() if position is not None]
             for stored in _read_columns(parquet, wanted, at_once, threads=(file.size or 0) >= _LARGE):
                 count = stored.num_rows
-                if described.keys() & LEGACY_CALENDAR and any(map(arrow_columns.is_ancient, stored.columns)):
+                if described.keys() & _LEGACY_CALENDAR and any(map(arrow_columns.is_ancient, stored.columns)):
                     raise UnsupportedFeatureError(
                         f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
                         "which only Spark reads; rewrite it there in the rebase mode CORRECTED",

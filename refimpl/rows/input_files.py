@@ -265,8 +265,10 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, UnicodeError, OSError, pa.ArrowException) as error:
-        problem = str(error).rstrip(".")
-        raise InvalidRequestError(f"{path} cannot be read: {problem}; expected a complete and valid file") from error
+        problem = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error).rstrip("."))
+        raise InvalidRequestError(
+            f"{path} cannot be read: {problem}; expected a complete CSV file in UTF-8 (iconv converts other encodings)"
+        ) from error
 
 
 def _shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Drop, undrop and purge: the tables that come back, the files that are deleted, and the files that stay."""
+"""Drop and undrop: the tables that come back, and the files that stay."""
 
 from pathlib import Path
 

@@ -87,7 +87,8 @@ def test_missing_columns_become_null_only_with_the_option(cli: CommandLine, ware
         (b'id,s,d,t\n1,"x" ,,\n', "line 2: misplaced quote"),
         (b"id,s,d,t\n-1,x,,\n", "CHECK constraint 'positive'"),
         (b"id,s,d,t\n1,x,,2026-02-30\n", "column 't': invalid value '2026-02-30'; expected a time such as"),
-        ("id,s,d,t\n1,x,,\n".encode("utf-16"), "cannot be read"),
+        ("id,s,d,t\n1,x,,\n".encode("utf-16"), "expected a complete CSV file in UTF-8"),
+        (b"id,s,d,t\n1,x\x1b[2J\n", "\\x1b[2J"),
     ],
 )
 def test_a_fault_is_named_and_leaves_no_file(
