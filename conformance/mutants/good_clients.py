@@ -12,7 +12,7 @@ import msgspec
 
 from conformance.history import digests
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, checkpoint_file, commit_file
+from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, staged_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing, checkpoint_parquet, listing_of
@@ -545,10 +545,29 @@ class NeverCleansUp(ModelClient):
 def cleans_up_with_its_checkpoint_of_managed_commits(self: ModelClient, client: str, request: m.Checkpoint) -> m.Answer:
     """Deletes expired commits before its checkpoint of a managedCommit table, because such a table has no policy."""
     answer = original(self).checkpoint(client, request)
-    table = self._resolve(client, request.table)
-    if request.any_version and table.feature == "managedCommit":
-        self._delete(path for version, path in self._list(table).commits.items() if version < request.version)
+    with suppress(Refused, Unsure):
+        table = self._resolve(client, request.table)
+        if request.any_version and table.feature == "managedCommit":
+            self._delete(path for version, path in self._list(table).commits.items() if version < request.version)
     return answer
+
+
+@good_method("_cleanup")
+def asks_again_after_a_cleanup(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
+    """Refreshes its list of commits when a cleanup has ended."""
+    original(self)._cleanup(client, table, older_than)
+    self._gather(client, table)
+
+
+@good_method("_propose")
+def deletes_its_losing_files(self: ModelClient, client: str, transaction: Transaction, version: int) -> bool:
+    """Deletes the staged file of its proposal when another writer certainly won the version."""
+    landed = original(self)._propose(client, transaction, version)
+    table = transaction.table
+    if not landed and table.commit_mode == "staged":
+        name = staged_file(version, transaction.attempts[-1])
+        (table.log / STAGING[table.feature or ""] / name).unlink(missing_ok=True)
+    return landed
 
 
 @good_method("_was_read")

@@ -1147,7 +1147,9 @@ class Folder(NamedTuple):
     checksums: Mapping[str, int]
     staged: Mapping[str, int]
     listed: Collection[str]
-    """The staged files that the owner lists."""
+    """The staged files that the owner's last answer to the client lists."""
+    seen: Collection[str] = ()
+    """Those that earlier answers during the cleanup listed: the client may have decided by any of them."""
 
 
 def cut_off(times: Mapping[int, int], folder: Folder, older_than: int) -> int | None:
@@ -1211,7 +1213,7 @@ def _left(folder: Folder, cut: int, gone: Collection[str], feature: str) -> Iter
          ("MC-CLEANUP-05", "CM-CLEANUP-05")),
         ((name for name, (start, _) in folder.compactions.items() if start <= cut), ("MC-CLEANUP-06", "CM-CLEANUP-06")),
         ((name for name, v in folder.checksums.items() if v < cut and feature == "catalogManaged"), ("CM-CLEANUP-05",)),
-        ((name for name, v in folder.staged.items() if v < cut and name not in folder.listed),
+        ((name for name, v in folder.staged.items() if v < cut and name not in {*folder.listed, *folder.seen}),
          ("MC-CLEANUP-07", "CM-CLEANUP-07")),
     ]  # fmt: skip
     for names, ids in old:

@@ -1105,11 +1105,12 @@ class ClientDrive:
         return {name: content}
 
     def _as_listed(self, folder: oracle.Folder, since: int) -> oracle.Folder:
-        """With the staged files that the owner's last answer to the client listed, if it asked."""
-        for heard in reversed(self.s.owner.exchanges[since:]):
-            if isinstance(heard.answer, m.Commits | m.Table) and heard.answer.commits is not None:
-                return folder._replace(listed=self._staged(heard.answer.commits))
-        return folder
+        """With the staged files that the owner's answers to the client listed, if it asked."""
+        answers = [heard.answer for heard in self.s.owner.exchanges[since:]]
+        lists = [a.commits for a in answers if isinstance(a, m.Commits | m.Table) and a.commits is not None]
+        if not lists:
+            return folder
+        return folder._replace(listed=self._staged(lists[-1]), seen=self._staged(itertools.chain(*lists)))
 
     def _staged(self, commits: Iterable[m.CommitEntry]) -> set[str]:
         return {f"{STAGING.get(self.s.feature, '')}/{commit.file_name}" for commit in commits}
