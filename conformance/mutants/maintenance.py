@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -173,6 +174,31 @@ mutant_functions(
 def checksums_count_removed_files(self: ModelClient, state: State) -> dict[str, Any]:
     """Writes a checksum whose number of files includes removed ones."""
     return {**original(self)._summary(state), "numFiles": len(state.files) + len(state.removed)}
+
+
+@mutant_method("_summary", "LOG-44")
+def checksums_forget_the_properties(self: ModelClient, state: State) -> dict[str, Any]:
+    """Writes a checksum whose metadata has no properties."""
+    return {**original(self)._summary(state), "metadata": {**state.metadata, "configuration": {}}}
+
+
+@mutant_method("_compact", "LOG-35")
+def compactions_forget_the_properties(self: ModelClient, client: str, table: Resolved, request: m.Compact) -> None:
+    """Writes compactions whose metadata has no properties."""
+    original(self)._compact(client, table, request)
+    path = table.log / compacted_file(request.start, request.end)
+    actions = [
+        {"metaData": {**action["metaData"], "configuration": {}}} if "metaData" in action else action
+        for action in actions_in(path)
+    ]
+    self._write(path, "".join(json.dumps(action) + "\n" for action in actions).encode())
+
+
+@mutant_method("_held", "LOG-34")
+def checkpoints_have_no_schema(self: ModelClient, state: State) -> Actions:
+    """Leaves the schema and the description of the table out of its checkpoints."""
+    kept = {name: value for name, value in state.metadata.items() if name not in ("schemaString", "description")}
+    return original(self)._held(replace(state, metadata=kept))
 
 
 @mutant_method("_checksum", "LOG-45")

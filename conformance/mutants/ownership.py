@@ -515,6 +515,21 @@ def hand_back_drops_features(self: ModelClient, protocol: dict[str, Any], featur
     return proposals.PROTOCOLS[None]
 
 
+@mutant_method("_without", "LOG-42")
+def hand_back_lowers_the_writer_version(self: ModelClient, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
+    """Gives a table back with its list of features, and a writer version that has no such list."""
+    return {**original(self)._without(protocol, feature), "minWriterVersion": 2}
+
+
+@mutant_method("_ownership_change", "LOG-43")
+def take_over_forgets_the_creation(
+    self: ModelClient, request: m.TakeOver, state: State, listed: Listing
+) -> tuple[str, ...]:
+    """Takes a table over without the time of its creation."""
+    created = {name: value for name, value in state.metadata.items() if name != "createdTime"}
+    return original(self)._ownership_change(request, dataclasses.replace(state, metadata=created), listed)
+
+
 @mutant_method("_for_writers", "LOG-42")
 def take_over_drops_implied_features(self: ModelClient, state: State) -> set[str]:
     """Turns versions into lists of features in a take-over without what the versions implied: an append-only table

@@ -311,6 +311,20 @@ def commits_data_as_change_data(self: ModelClient, transaction: Transaction, ver
     return tuple(action.replace('{"add":', '{"cdc":') for action in original(self)._actions(transaction, version))
 
 
+@mutant_method("_removal", "PROFILE-CLIENT-02")
+def removals_change_no_data(
+    self: ModelClient, file: dict[str, Any], request: m.Transact, timestamp: int
+) -> dict[str, Any]:
+    """Removes rows as if another file of the commit had them."""
+    return {**original(self)._removal(file, request, timestamp), "dataChange": False}
+
+
+@mutant_method("_changes", "DELAYED-05", "PROFILE-CHANGES-01")
+def change_data_has_no_partition(self: ModelClient, transaction: Transaction, *, partitioned: bool) -> list[str]:
+    """Commits the change data of a partitioned table without partition values."""
+    return original(self)._changes(transaction, partitioned=False)
+
+
 # Row ids
 
 
@@ -318,6 +332,19 @@ def commits_data_as_change_data(self: ModelClient, transaction: Transaction, ver
 def ignores_row_tracking(self: ModelClient, adds: list[str], transaction: Transaction, version: int) -> list[str]:
     """Adds files without row ids to a table with row tracking."""
     return adds
+
+
+@mutant_method("_with_row_ids", "ROW-01")
+def starts_each_file_at_the_same_row_id(
+    self: ModelClient, adds: list[str], transaction: Transaction, version: int
+) -> list[str]:
+    """Gives all new files of a commit the row ids from the same number on."""
+    actions = [json.loads(line) for line in original(self)._with_row_ids(adds, transaction, version)]
+    first = min((action["add"]["baseRowId"] for action in actions if "add" in action), default=0)
+    for action in actions:
+        if "add" in action:
+            action["add"]["baseRowId"] = first
+    return [json.dumps(action, separators=(",", ":")) for action in actions]
 
 
 @mutant_method("_row_version", "ROW-02", "ROW-04")
@@ -474,6 +501,14 @@ def drops_other_features(self: ModelClient, newest: State, feature: str) -> dict
     return {**newest.protocol, "writerFeatures": ["inCommitTimestamp", feature]}
 
 
+@mutant_method("_protocol", "LOG-42")
+def lists_features_of_writers_only(self: ModelClient, newest: State, feature: str) -> dict[str, Any]:
+    """Adds a table feature, and drops those of readers that no owner needs."""
+    protocol = original(self)._protocol(newest, feature)
+    owners = [name for name in protocol.get("readerFeatures", ()) if name == "catalogManaged"]
+    return {**protocol, "readerFeatures": owners} if "readerFeatures" in protocol else protocol
+
+
 @mutant_method("_protocol", "MC-ENABLE-01", "CM-ENABLE-01", "ICT-03")
 def lowers_the_writer_version(self: ModelClient, newest: State, feature: str) -> dict[str, Any]:
     """Lowers the writer version when it adds a table feature."""
@@ -490,6 +525,13 @@ def drops_the_timestamp_feature(self: ModelClient, newest: State, feature: str) 
 @mutant_method("_refuse_protected", "ICT-04", "MC-WRITE-01", "CM-WRITE-02", bugs=("FB22",))
 def unsets_required_properties(self: ModelClient, request: m.Transact) -> None:
     """Removes the enablement of in-commit timestamps, and the owner, in ALTER TABLE UNSET."""
+
+
+@mutant_method("_metadata", "PROFILE-CLIENT-02")
+def properties_reset_the_partitioning(self: ModelClient, newest: State, request: m.Transact) -> dict[str, Any]:
+    """Changes properties, and writes metadata without partition columns."""
+    metadata = original(self)._metadata(newest, request)
+    return {**metadata, "partitionColumns": list(request.partition_by or ())}
 
 
 @mutant_method("_metadata", "ICT-21", bugs=("FB21",))

@@ -12,6 +12,7 @@ the order in which a report shows it. Nothing here asks a client, or looks into 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -816,6 +817,11 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
             (*repeated, "DELAYED-11", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02"),
             f"the commit adds {wanted}", f"it adds {added}", version,
         )  # fmt: skip
+    changed = [body for kind in ("add", "remove") for body in _bodies(log, version, kind)]
+    if request.data_change and (silent := [body["path"] for body in changed if body.get("dataChange") is False]):
+        yield Wrong(
+            ("PROFILE-CLIENT-02",), "the transaction changes data", f"dataChange is false for {silent}", version
+        )
     parts = {file.path: file.partition or None for file in request.adds}
     for add in adds:
         for name in _requested(add["path"], names) if _partitioned(log, version) else ():
@@ -833,12 +839,17 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
             ("LOG-30", "PROFILE-CLIENT-02"), f"the commit removes {sorted(map(str, target))}, with their vectors",
             f"it removes {sorted(map(str, gone))}", version,
         )  # fmt: skip
-    changes = {name for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names)}
-    missing = {file.path for file in request.changes} - changes
-    if missing or changes & set(wanted):
+    changes = {name: body for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names)}
+    missing = {file.path for file in request.changes} - set(changes)
+    if missing or set(changes) & set(wanted):
         expected = f"the change data {[file.path for file in request.changes]}, in the commit of the change"
         ids = ("DELAYED-04", "PROFILE-CHANGES-01", "PROFILE-CLIENT-02")
         yield Wrong(ids, expected, f"it has {sorted(changes)}", version)
+    for file in request.changes if _partitioned(log, version) else ():
+        if file.path in changes and part_of(changes[file.path]) != (file.partition or None):
+            expected = f"{file.path} has the partition value {file.partition!r}"
+            observed = f"it has {changes[file.path].get('partitionValues')}"
+            yield Wrong(("DELAYED-05", "PROFILE-CHANGES-01"), expected, observed, version)
     yield from _state_changes(log, request, version)
     yield from _row_ids(log, version)
 
@@ -871,21 +882,42 @@ def _state_changes(log: Log, request: m.Transact, version: int) -> Iterator[Wron
         )
         if old != new:
             yield Wrong(("LOG-52",), f"the metadata keeps {old}", f"it has {new}", version)
-        columns = [_columns(log, number) for number in (version - 1, version)]
+        columns = [_columns(metadata_of(log, number)) for number in (version - 1, version)]
         if columns[0] != columns[1]:
             yield Wrong(("PROFILE-CLIENT-02",), f"the columns are {columns[0]}", f"they are {columns[1]}", version)
+        partitioning = [_partition_columns(log, number) for number in (version - 1, version)]
+        if request.partition_by is None and partitioning[0] != partitioning[1]:
+            expected = f"the partition columns are {partitioning[0]}"
+            yield Wrong(("PROFILE-CLIENT-02",), expected, f"they are {partitioning[1]}", version)
     features = set(before.protocol.get("writerFeatures") or ())
     listed = set(after.protocol.get("writerFeatures") or ())
     lost, wanted = features - listed, request.add_feature
     if lost or (wanted is not None and wanted not in listed):
         ids = ("ICT-03", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-02", "CM-ENABLE-02", "PROFILE-CLIENT-02")
         yield Wrong(ids, f"the table features {sorted(features)}, and {wanted}", f"they are {sorted(listed)}", version)
+    yield from _features_stay(before.protocol, after.protocol, "readerFeatures", (), version)
 
 
-def _columns(log: Log, version: int) -> list[tuple[str, Any]] | None:
+LISTS: Final = MappingProxyType({"readerFeatures": ("minReaderVersion", 3), "writerFeatures": ("minWriterVersion", 7)})
+"""The lists of features of a protocol, with the version that each requires. Delta's protocol, "Table Features"."""
+
+
+def _features_stay(
+    before: Action, after: Action, name: str, leaving: Collection[str], version: int, also: Collection[str] = ()
+) -> Iterator[Wrong]:
+    """A list of features without the version that it requires counts for nothing."""
+    member, required = LISTS[name]
+    listed = {*(after.get(name) or ())} if after.get(member) == required else set()
+    lost = sorted({*(before.get(name) or ()), *also} - {*leaving} - listed)
+    if lost:
+        observed = f"{member} is {after.get(member)}, {name} {after.get(name)}"
+        yield Wrong(("LOG-42",), f"the table still supports {lost}", observed, version)
+
+
+def _columns(metadata: Action) -> list[tuple[str, Any]] | None:
     """The names and types of the columns; None if they cannot be read. What else a schema says of them may change."""
     try:
-        schema = json.loads(metadata_of(log, version)["schemaString"])
+        schema = json.loads(metadata["schemaString"])
         return [(column["name"], column["type"]) for column in schema["fields"]]
     except (KeyError, TypeError, ValueError):
         return None
@@ -896,8 +928,8 @@ def _row_ids(log: Log, version: int) -> Iterator[Wrong]:
     before = replay(log, version - 1)
     if "rowTracking" not in (before.protocol.get("writerFeatures") or ()):
         return
-    mark = mark_of(before)
-    for add in _bodies(log, version, "add"):
+    mark, adds = mark_of(before), _bodies(log, version, "add")
+    for add in adds:
         ids = (add.get("baseRowId"), add.get("defaultRowCommitVersion"))
         if not isinstance(ids[0], int) or ids[0] <= mark or ids[1] != version:
             yield Wrong(
@@ -905,10 +937,14 @@ def _row_ids(log: Log, version: int) -> Iterator[Wrong]:
                 f"row ids above {mark}, and the row version {version}", f"{add['path']} has {ids}", version,
             )  # fmt: skip
             return
-    last = max((add["baseRowId"] + (rows_of(add) or 1) - 1 for add in _bodies(log, version, "add")), default=mark)
+    last = max((add["baseRowId"] + (rows_of(add) or 1) - 1 for add in adds), default=mark)
     if mark_of(replay(log, version)) < last:
         observed = f"it is {mark_of(replay(log, version))}"
         yield Wrong(("ROW-03",), f"the high water mark is at least {last}", observed, version)
+    spans = sorted((add["baseRowId"], add["baseRowId"] + rows) for add in adds if (rows := rows_of(add)))
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        expected, observed = "every row of the commit has its own id", f"the ids of its files are {spans}"
+        yield Wrong(("ROW-01",), expected, observed, version)
     files = {key_of(action): action["add"] for action in reconciled(log, version - 1) if "add" in action}
     for body in _bodies(log, version, "remove"):
         known = files.get(key_of({"remove": body}), {})
@@ -972,10 +1008,12 @@ def _seen(action: Action) -> str:
         case "domainMetadata":
             return f"{body['domain']} {body['configuration']}"
         case "metaData":
-            return str((body["id"], sorted((body.get("configuration") or {}).items()), body.get("partitionColumns")))
+            texts = (body["id"], body.get("name") or None, body.get("description") or None)
+            lists = (sorted((body.get("configuration") or {}).items()), [*(body.get("partitionColumns") or ())])
+            return str((*texts, *lists, _columns(body)))
         case _:
-            lists = (sorted(body.get(name) or ()) for name in ("readerFeatures", "writerFeatures"))
-            return str((body["minReaderVersion"], body["minWriterVersion"], *lists))
+            features = (sorted(body.get(name) or ()) for name in LISTS)
+            return str((body["minReaderVersion"], body["minWriterVersion"], *features))
 
 
 def compaction(log: Log, start: int, end: int, actions: Sequence[Action]) -> Wrong | None:
@@ -984,9 +1022,9 @@ def compaction(log: Log, start: int, end: int, actions: Sequence[Action]) -> Wro
     held = {key: action for action in actions if (key := key_of(action)) is not None}
     if start == 0:
         held = {key: action for key, action in held.items() if not action.get("domainMetadata", {}).get("removed")}
-    kinds = {key: (next(iter(action)), _row_fields(action)) for key, action in right.items()}
-    found = {key: (next(iter(action)), _row_fields(action)) for key, action in held.items()}
-    wrong = sorted(str(key) for key in {*kinds, *found} if kinds.get(key) != found.get(key))
+    wanted = {key: _kept(action) for key, action in right.items()}
+    found = {key: _kept(action) for key, action in held.items()}
+    wrong = sorted(str(key) for key in {*wanted, *found} if wanted.get(key) != found.get(key))
     if not wrong:
         return None
     return Wrong(
@@ -995,8 +1033,15 @@ def compaction(log: Log, start: int, end: int, actions: Sequence[Action]) -> Wro
     )  # fmt: skip
 
 
-def _row_fields(action: Action) -> tuple[Any, ...]:
-    return tuple(action.get("add", {}).get(field) for field in ROW_IDS)
+def _kept(action: Action) -> tuple[str, str]:
+    """What a compaction has of an action: a removal hides an earlier action by its key alone."""
+    (kind, body), *_ = action.items()
+    if kind == "remove" or body.get("removed"):
+        return kind, "removed"
+    try:
+        return kind, _seen(action)
+    except KeyError as missing:
+        return kind, f"without {missing}"
 
 
 def checksum(log: Log, version: int, body: Action) -> Wrong | None:
@@ -1009,15 +1054,16 @@ def checksum(log: Log, version: int, body: Action) -> Wrong | None:
     if body.get("inCommitTimestampOpt") is not None:
         right["inCommitTimestampOpt"] = snapshot.timestamp
     wrong = [f"{name} {body.get(name)}, not {value}" for name, value in right.items() if body.get(name) != value]
-    for name, kind, member in (
-        ("metadata", "metaData", "id"), ("protocol", "protocol", "minReaderVersion"),
-        ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
+    for name, kind in (
+        ("metadata", "metaData"), ("protocol", "protocol"), ("setTransactions", "txn"),
+        ("domainMetadata", "domainMetadata"),
     ):  # fmt: skip
         given = body.get(name)
         if given is None and name in ("setTransactions", "domainMetadata"):
             continue
-        listed = sorted(str(part.get(member)) for part in (given if isinstance(given, list) else [given or {}]))
-        wanted = sorted(str(action[kind][member]) for action in held if kind in action)
+        parts = given if isinstance(given, list) else [given or {}]
+        listed = sorted(_kept({kind: part})[1] for part in parts)
+        wanted = sorted(_kept(action)[1] for action in held if kind in action)
         if listed != wanted:
             wrong.append(f"{name} {listed}, not {wanted}")
     if not wrong:
@@ -1109,6 +1155,8 @@ def handed_back(log: Log, version: int) -> Iterator[Wrong]:
 
 OF_OWNERS: Final = {"managedCommit", "catalogManaged", "vacuumProtocolCheck"}
 """Features that come and go with an owner."""
+WHOLE: Final = ("id", "name", "description", "createdTime", "partitionColumns", "schemaString")
+"""The members of the metadata besides the properties."""
 REPLACED: Final = "it was replaced"
 
 
@@ -1116,18 +1164,14 @@ def keeps_the_table(log: Log, version: int) -> Iterator[Wrong]:
     """A change of the owner keeps the features that the table uses, and its metadata."""
     before, after = replay(log, version - 1), replay(log, version)
     old, new = metadata_of(log, version - 1), metadata_of(log, version)
-    for name in ("readerFeatures", "writerFeatures"):
-        listed = {*(before.protocol.get(name) or ())} - OF_OWNERS
-        if name == "writerFeatures" and before.properties.get("delta.appendOnly") == "true":
-            listed.add("appendOnly")
-        lost = sorted(listed - {*(after.protocol.get(name) or ())})
-        if lost:
-            yield Wrong(("LOG-42",), f"the table still supports {lost}", f"{name}: {after.protocol.get(name)}", version)
+    used = ("appendOnly",) if before.properties.get("delta.appendOnly") == "true" else ()
+    for name, also in (("readerFeatures", ()), ("writerFeatures", used)):
+        yield from _features_stay(before.protocol, after.protocol, name, OF_OWNERS, version, also)
     kept = {
         key: value for key, value in before.properties.items() if not key.startswith(("delta.inC", "delta.enableInC"))
     }
     lost = sorted(key for key, value in kept.items() if after.properties.get(key) != value)
-    lost += [key for key in ("id", "partitionColumns", "schemaString") if old.get(key) != new.get(key)]
+    lost += [key for key in WHOLE if old.get(key) != new.get(key)]
     if lost:
         yield Wrong(("LOG-43",), "the metadata stays, except for its owner", f"{lost} changed", version)
 
