@@ -61,7 +61,7 @@ def chart(recorded: Recorded, violation: Violation) -> dict[str, Any]:
         "visible": recorded.complete,
         "drawn": len(steps),
         "of": len(recorded.steps),
-        "clock": "ms since the first event" if recorded.times.real else "events, counted",
+        "clock": "ms since the first event" if recorded.times.real else "numbers of events",
     }
 
 
