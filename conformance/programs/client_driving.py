@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from conformance.history.digests import of_bytes
+from conformance.history.digests import of_bytes, same_actions
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.log_names import (
@@ -917,7 +917,7 @@ class ClientDrive:
             version, path = version_of(name), log.folder / name
             if name in before or version is None or version >= log.latest or not path.exists():
                 continue
-            if [json.loads(line) for line in proposals.lines(path.read_text("utf-8"))] != log.actions[version]:
+            if not same_actions(proposals.lines(path.read_text("utf-8")), map(json.dumps, log.actions[version])):
                 ids, expected = ("MC-FILES-11", "CONFLICT-RETRY-03"), f"version {version} was committed before"
                 return Wrong(ids, f"{expected}, and is not created again", f"{name} has other actions", version)
         return None

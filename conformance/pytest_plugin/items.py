@@ -27,7 +27,7 @@ from conformance.interface.results import (
 )
 from conformance.interface.safe_text import one_line, visible
 from conformance.interface.subject import AdapterError
-from conformance.reports.recorded import read_history, sides, to_draw
+from conformance.reports.recorded import began, read_history, sides, to_draw
 from conformance.reports.stored import COMMAND
 from conformance.reports.summary import in_full
 from conformance.running import verdicts
@@ -223,8 +223,10 @@ def _happened(history: str, violation: Violation) -> list[str]:
         return [f"  the history cannot be read: {error.problem}"]
     marked, shown = sides(recorded, violation), to_draw(recorded, violation)
     left_out = len(recorded.steps) - len(shown)
-    lines = [f"{'>' if step.id in marked else ' '} {describe(step)}" for step in shown]
-    return [*lines, f"  ... and {left_out} more"] if left_out else lines
+    lines = [(began(step), f"{'>' if step.id in marked else ' '} {describe(step)}") for step in shown]
+    lines += [(fault.at, f"  fault: {fault.kind}") for fault in recorded.faults]
+    texts = [text for _, text in sorted(lines)]
+    return [*texts, f"  ... and {left_out} more"] if left_out else texts
 
 
 def _reasons(result: CaseResult, known: tuple[KnownFailure, ...]) -> list[str]:

@@ -71,7 +71,8 @@ _BY_REQUIREMENT: Final = {
 """For each requirement that only one rule can violate, the sign of its violation."""
 _ANY_PROMISE: Final = "PROFILE-CORE-07"
 """Any broken promise violates it, such as a missing operation."""
-del _BY_REQUIREMENT[_ANY_PROMISE]
+for _name in (_ANY_PROMISE, *REQUIREMENTS[Rule.READ_UNPUBLISHED]):  # a reader by path can violate its own in two ways
+    del _BY_REQUIREMENT[_name]
 _RESTART: Final = ("crash", "restart")
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
 """Texts that differ between the table features in the same finding. An id at the end of a shortened text may be cut."""

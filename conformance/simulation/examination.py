@@ -219,7 +219,6 @@ class Examination:
             require(made, "a table exists that was never created")
             return answer.table
         require(isinstance(answer, m.NotFound), f"`load_table` was answered {answer}")
-        client.made_again = True
         created = expect(
             m.Ratified, client.ask(self._operation.creation()), "the table is missing; a new creation fails"
         )
@@ -299,8 +298,6 @@ class _Client:
     """Sends requests and writes the history, including the requests before the cut."""
 
     def __init__(self, ask: Ask, operation: Operation, exchanges: Sequence[Exchange]) -> None:
-        self.made_again = False
-        """Whether the creation of the table was sent again."""
         self._ask = ask
         self._operation = operation
         header = events.Header(

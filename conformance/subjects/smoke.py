@@ -474,7 +474,7 @@ class Log:
         """An answer is invalid."""
 
     class WrongError(Exception):
-        """A ratified commit is missing, or has other content."""
+        """A ratified commit is missing, or another one is in its place."""
 
     def __init__(self, listed: m.Commits, seen: m.Observation) -> None:
         self._listed = {commit.version: commit for commit in listed.commits}
@@ -505,6 +505,8 @@ class Log:
             )
         elif commit.actions is None:
             self._check_staged(version, commit.file_name, attempt)
+        elif proposals.attempt_of("\n".join(commit.actions)) != attempt:
+            raise self.WrongError(f"the actions listed as version {version} are not those of the attempt {attempt!r}")
 
     def _check_staged(self, version: int, name: str | None, attempt: str) -> None:
         if name is None:

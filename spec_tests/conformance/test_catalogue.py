@@ -202,6 +202,25 @@ def test_a_consistent_small_catalogue_has_no_findings() -> None:
         assert list(check(small_catalogue(), DOCUMENT, TEXT)) == []
 
 
+DAMAGE = {
+    "two requirements with one id": (damaged(TWO, id=ONE.id), "R-PATIENCE-01 is used by two entries"),
+    "two requirements with one paraphrase": (damaged(TWO, paraphrase=ONE.paraphrase), "R-02 says the same as R-PATI"),
+    "an untestable requirement without a reason": (damaged(ONE, untestable=" "), "R-PATIENCE-01 is untestable without"),
+    "a sentence that is both binding and put aside": (damaged(ASIDE, fingerprint=PATIENT), "R-PATIENCE-01, the aside"),
+    "a restatement of an unknown requirement": (damaged(SAID_AGAIN, of=("R-99",)), "the restatement of"),
+    "a rule of an unknown page": (
+        damaged(ONE, rule="lost#patience", section="", fingerprint=""), "R-PATIENCE-01 cites lost",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_each_flaw_is_one_finding(damage: str) -> None:
+    catalogue, beginning = DAMAGE[damage]
+    findings = list(inconsistencies(catalogue))
+    assert [finding for finding in findings if finding.startswith(beginning)] == findings[:1] == findings
+
+
 def test_a_new_normative_sentence_is_uncovered_until_it_has_an_entry() -> None:
     longer = TEXT + "\nReaders must read.\n"
     (finding,) = uncovered(small_catalogue(), DOCUMENT, longer)
@@ -241,6 +260,14 @@ def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
     (open_rule,) = uncovered(cites_the_page("writer"), PAGE, text)
     assert lost.startswith("R-PATIENCE-01 cites page#writer, which has no anchor")
     assert open_rule.startswith("no entry cites page#owner")
+
+
+def test_a_paraphrase_repeats_no_phrase_of_its_document() -> None:
+    text = "# First\n\nThe owner of every table has patience with all writers, always.\n"
+    assert list(quotations(small_catalogue(), DOCUMENT, text)) == []
+    copied = damaged(ONE, paraphrase="Every table has patience with all writers, it seems.")
+    (finding,) = quotations(copied, DOCUMENT, text)
+    assert finding.startswith("R-PATIENCE-01 repeats")
 
 
 # The command

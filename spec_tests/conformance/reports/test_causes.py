@@ -167,11 +167,6 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
             "`ratified` as version 1. Expected: the table was dropped: nothing more is ratified",
         ),
         (
-            "rejected-hand-back-ends-ownership", Family.OWNERSHIP,
-            "`commit` of version 2 was answered `rejected` (no longer owned). Expected: the owner rejected the "
-            "hand-backs, so nothing changed: it ratifies version 2",
-        ),
-        (
             "restart-undoes-drops", Family.LIFECYCLE,
             "After a restart, `table`, latest 3, commits 3. Expected: the table does not exist: `not_found`",
         ),
