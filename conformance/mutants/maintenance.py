@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, checkpoint_file, checksum_file, compacted_file
 from conformance.models.client import ModelClient
-from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
+from conformance.models.log_files import HINT, SIDECARS, Checkpoint, Listing, actions_in, rows_of
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Refused, Resolved, State, file_of
 from conformance.models.writer import ROW_IDS
@@ -321,6 +321,27 @@ def cleans_up_without_a_checkpoint(self: ModelClient, table: Resolved, listed: L
     """Deletes up to the cut-off commit without a cut-off checkpoint: kept versions cannot be read."""
     cut_off = original(self)._cut_off(table, listed, older_than)
     return self._cut_off_commit(table, listed, older_than) if cut_off is None else cut_off
+
+
+@mutant_method("_cut_off_commit", "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-03",
+    "CM-CLEANUP-03", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36",
+)  # fmt: skip
+def cuts_off_by_the_times_of_files(self: ModelClient, table: Resolved, listed: Listing, older_than: int) -> int:
+    """Finds the cut-off commit by the times of the files, although the commits have in-commit timestamps."""
+    times = {version: path.stat().st_mtime * 1000 for version, path in listed.commits.items()}
+    return max((version for version, time in times.items() if time <= older_than), default=-1)
+
+
+@mutant_method("_cleanup", "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36")
+def deletes_the_sidecars_of_later_checkpoints(self: ModelClient, client: str, table: Resolved, older_than: int) -> None:
+    """Keeps only the sidecars that the cut-off checkpoint names in a cleanup."""
+    original(self)._cleanup(client, table, older_than)
+    listed = self._gather(client, table)
+    cut_off = self._cut_off(table, listed, older_than)
+    manifests = [path for c in listed.checkpoints if c.version == cut_off for path in c.files]
+    named = {Path(row["sidecar"]["path"]).name for path in manifests for row in rows_of(path) if row.get("sidecar")}
+    if cut_off is not None:
+        self._delete(path for path in (table.log / SIDECARS).glob("*") if path.name not in named)
 
 
 @mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36")

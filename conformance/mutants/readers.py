@@ -526,3 +526,14 @@ def mixes_checkpoints_of_a_version(self: ModelClient, table: Resolved) -> Listin
         for version, parts in mixed.items()
     ]
     return listed
+
+
+@mutant_method("_commit", "LOG-27", "MC-FILES-05", "CM-FILES-04", "LOG-17")
+def fills_a_gap_from_the_staging_folder(
+    self: ModelClient, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int
+) -> Actions:
+    """Reads the only staged file of a version that is missing, although no owner lists it."""
+    staged = list((table.log / STAGING.get(table.feature or "", "")).glob(f"{version:020}.*-*.json"))
+    if version in owned or version in listed.commits or len(staged) != 1:
+        return original(self)._commit(table, listed, owned, version)
+    return self._opened(staged[0])

@@ -503,7 +503,7 @@ class ClientDrive:
         versions = [v for v in range(log.latest + 1) if (log.folder / commit_file(v)).exists()]
         for number, version in enumerate(versions):
             table.modified.pop(version, None)
-            time = (0, -number, oracle.FUTURE - proposals.BASE_TIME + number)[step.order % 3]
+            time = (0, -number, oracle.FUTURE - proposals.BASE_TIME + number, number - 24 * HOUR)[step.order % 4]
             log.touch(version, proposals.BASE_TIME + 3_600_000 + time)
 
     # Disturbances

@@ -191,7 +191,7 @@ class Checksum(_Step, frozen=True, kw_only=True):
     harm: Harm = Harm.NONE
 
     def stakes(self) -> tuple[str, ...]:
-        return ("LOG-24", "LOG-25", "LOG-45")
+        return ("LOG-24",) if self.harm is Harm.NONE else ("LOG-24", "LOG-25")
 
 
 class Leftover(_Step, frozen=True, kw_only=True):
@@ -211,8 +211,8 @@ class Clean(_Step, frozen=True, kw_only=True):
 
 
 class Touch(_Step, frozen=True, kw_only=True):
-    """The published files get other modification times, as in a copy of the table: equal, reversed or in the
-    future."""
+    """The published files get other modification times, as in a copy of the table: equal, reversed, in the future or
+    in the past."""
 
     order: int = 0
 

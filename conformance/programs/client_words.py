@@ -164,7 +164,8 @@ def clean(_: Draw) -> tuple[Step, ...]:
 
 
 def touch(d: Draw) -> tuple[Step, ...]:
-    return (steps.Touch(order=d.one(0, 1, 2)),)
+    order = d.one(0, 1, 2)
+    return (steps.Touch(order=3 if d.details.random() < 0.25 else order),)
 
 
 def changed(d: Draw) -> tuple[Step, ...]:
@@ -191,12 +192,11 @@ def read(d: Draw) -> tuple[Step, ...]:
         else d.one(By.NEWEST, By.NEWEST, By.NEWEST, By.VERSION, By.VERSION, By.TIME, By.PATH)
     )
     harm = d.one(*[Harm.NONE] * 9, Harm.HALF, Harm.TRUNCATED, Harm.EMPTY)
-    return (
-        steps.Read(
-            by=by, behind=d.one(0, 0, 1, 1, 2, 3, -1), offset=d.one(0, 0, 1, 500, 999), fresh=d.chance(0.4), harm=harm,
-            at=d.one(0, 1, 2),
-        ),
+    step = steps.Read(
+        by=by, behind=d.one(0, 0, 1, 1, 2, 3, -1), offset=d.one(0, 0, 1, 500, 999), fresh=d.chance(0.4), harm=harm,
+        at=d.one(0, 1, 2),
     )  # fmt: skip
+    return (steps.Leftover(behind=step.at), step) if harm is Harm.HALF else (step,)
 
 
 def transact(d: Draw) -> tuple[Step, ...]:
@@ -308,6 +308,10 @@ def clean_up(d: Draw) -> tuple[Step, ...]:
     if d.details.random() < 0.2:  # the sidecar of its checkpoint is missing
         program += (steps.Checkpoint(behind=cut, form=Form.PARQUET, harm=Harm.HALF),)
     listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.5) else ()
+    if d.details.random() < 0.2:  # both may have sidecars
+        program += (steps.Checkpoint(behind=cut, form=Form.PARQUET), steps.Checkpoint(form=Form.PARQUET))
+    if d.details.random() < 0.2:
+        program += (steps.Touch(order=3),)
     return (*program, *listed, steps.Maintain(job=Job.CLEANUP, behind=cut), steps.Read(fresh=True))
 
 
