@@ -917,7 +917,8 @@ class ClientDrive:
             version, path = version_of(name), log.folder / name
             if name in before or version is None or version >= log.latest or not path.exists():
                 continue
-            if not same_actions(proposals.lines(path.read_text("utf-8")), map(json.dumps, log.actions[version])):
+            found = proposals.lines(path.read_text("utf-8", "replace"))
+            if not same_actions(found, map(json.dumps, log.actions[version])):
                 ids, expected = ("MC-FILES-11", "CONFLICT-RETRY-03"), f"version {version} was committed before"
                 return Wrong(ids, f"{expected}, and is not created again", f"{name} has other actions", version)
         return None

@@ -281,6 +281,14 @@ def test_a_refusal_may_be_the_answer_to_our_own_commit(
     assert rows_of(setting, table) == 1
 
 
+@pytest.mark.parametrize("fault", ["lose_answers", "lose_requests"])
+def test_an_unknown_outcome_is_resolved(setting: Setting, fault: str) -> None:
+    table = setting.table()
+    setattr(setting.owner.faults, fault, 1)
+    assert table.append(ROW).version == 1
+    assert rows_of(setting, table) == 1
+
+
 @pytest.mark.parametrize(
     ("refusal", "raised", "lookups"),
     [
