@@ -60,19 +60,18 @@ _SIGNS: Final[dict[str, str]] = {
     Rule.READ_UNPUBLISHED.value: "a reader by path reads a version that is not published",
 }
 """The signs that a history can show, in words. A sign that explains others comes before them."""
+_ANY_PROMISE: Final = "PROFILE-CORE-07"
+"""Any broken promise violates it, such as a missing operation."""
 _BY_REQUIREMENT: Final = {
     **{
         name: rules[0].value
         for name in {name for names in REQUIREMENTS.values() for name in names}
+        - {_ANY_PROMISE, *REQUIREMENTS[Rule.READ_UNPUBLISHED]}  # a reader by path violates its own in another way, too
         if len(rules := [rule for rule, names in REQUIREMENTS.items() if name in names]) == 1
     },
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
 }
 """For each requirement that only one rule can violate, the sign of its violation."""
-_ANY_PROMISE: Final = "PROFILE-CORE-07"
-"""Any broken promise violates it, such as a missing operation."""
-for _name in (_ANY_PROMISE, *REQUIREMENTS[Rule.READ_UNPUBLISHED]):  # a reader by path can violate its own in two ways
-    del _BY_REQUIREMENT[_name]
 _RESTART: Final = ("crash", "restart")
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
 """Texts that differ between the table features in the same finding. An id at the end of a shortened text may be cut."""

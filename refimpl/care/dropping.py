@@ -39,7 +39,7 @@ def undrop_table(owner: LocalOwner, reference: str) -> ResolvedTable:
             raise owner.name_taken(holder)
         with owner.changing(dropped.table_id) as (writer, table):
             _refuse_others(owner, writer, table)
-            own_commit(owner, writer, table)
+            check_own_log(owner, writer, table)
             _refuse_another_writer(owner, table)
             writer.set(table, state=TableState.ACTIVE, dropped_at=None)
     return owner.resolve_id(dropped.table_id)
@@ -83,14 +83,14 @@ def _refuse_another_writer(owner: LocalOwner, table: TableRecord) -> None:
         )
 
 
-def own_commit(owner: LocalOwner, view: View, table: TableRecord) -> str:
-    """The name of a published commit with the ratified bytes; `LocationError` if the log there is not this table's."""
+def check_own_log(owner: LocalOwner, view: View, table: TableRecord) -> None:
+    """`LocationError` if the log there is not this table's: no published commit has the ratified bytes."""
     log, newest = owner.log(table), -1 if table.backfilled is None else table.backfilled
     for version in range(newest, max(newest - _LOOKED_AT, -1), -1):
         details = view.commit_details(table, version)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             if details is not None and hashlib.sha256(log.read(log_path.commit(version))).digest() == details[1]:
-                return log_path.commit(version)
+                return
     raise LocationError(
         f"{table.location} does not hold {table.label} any more: none of its published commits is there",
         location=str(table.location),

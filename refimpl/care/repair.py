@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from refimpl.care.dropping import own_commit
+from refimpl.care.dropping import check_own_log
 from refimpl.care.verify import ORPHAN_AGE_MS, another_table, commits_of, orphaned
 from refimpl.owner import decide
 from refimpl.owner.backfill import backfill, finish
@@ -235,7 +235,7 @@ def _remove_leftovers(owner: LocalOwner, table_id: str, age_ms: int) -> str | No
         with owner.ledger.read() as view:
             table = owner.required(view, table_id)
             if table.state is TableState.HANDED_BACK:
-                own_commit(owner, view, table)
+                check_own_log(owner, view, table)
             elif table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
                 return None
             commits = commits_of(view, table)

@@ -62,13 +62,13 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     return resolved
 
 
-def check_published(reader: LogReader, version: Version, job: Maintenance) -> None:
-    """managed-commits and catalog-managed: these jobs only for versions whose `<v>.json` exists."""
+def _check_published(reader: LogReader, version: Version) -> None:
+    """managed-commits and catalog-managed: checkpoints only of versions whose `<v>.json` exists."""
     if not reader.log.published(version):
         raise MaintenanceRefusedError(
-            f"{job.value} of version {version} of {reader.label} needs {log_path.commit(version)}, which is not "
-            f"published; backfill to version {version} first",
-            job=job,
+            f"{Maintenance.CHECKPOINT.value} of version {version} of {reader.label} needs {log_path.commit(version)}, "
+            f"which is not published; backfill to version {version} first",
+            job=Maintenance.CHECKPOINT,
             version=version,
         )
 
@@ -99,7 +99,7 @@ def write(snapshot: Snapshot) -> Checkpointed:
 
     log = snapshot.reader.log
     ask(snapshot, Maintenance.CHECKPOINT)
-    check_published(snapshot.reader, snapshot.version, Maintenance.CHECKPOINT)
+    _check_published(snapshot.reader, snapshot.version)
     _check_protection(snapshot)
     form, now = _form(snapshot), log.environment.now()
     oldest = now - retention(snapshot.metadata, DELETED_FILES)
