@@ -146,9 +146,11 @@ def names(
             return Wrong(("MC-FILES-07", "CM-FILES-06", "LOG-01"), what, version, f"it is {file.name}")
         if staged is not None and where and not file.name.startswith(folder):
             what = f"staged files are in {folder}"
-            return Wrong(("LOG-03", "MC-FILES-01", "CM-FILES-02"), what, version, f"one is {file.name}")
+            return Wrong(("LOG-03", "MC-FILES-01", "CM-FILES-02"), what, version, f"a staged file is {file.name}")
         if commit_mode == "inline" and file.name.startswith(folder):
-            return Wrong(("CM-INLINE-01",), "the catalog has an inline commit: it is not staged", version, f"{name} is")
+            return Wrong(
+                ("CM-INLINE-01",), "the catalog has an inline commit: it is not staged", version, f"{name} is staged"
+            )
         if staged is not None and file.name.startswith(folder) and staged[1] != f"{version:020}":
             what = f"a staged file of version {version} begins with it in 20 digits"
             return Wrong(("MC-FILES-04", "CM-FILES-02"), what, version, f"it is {name}")

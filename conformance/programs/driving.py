@@ -39,7 +39,7 @@ from conformance.programs.together import MOST, Call, concurrently, published
 from conformance.programs.watching import Logs, Watch
 from conformance.scenario import ownership, storage_access
 from conformance.scenario.check import applies
-from conformance.scenario.formatting import in_words
+from conformance.scenario.formatting import answered
 from conformance.scenario.scenario import TRIES, Delayed, Exchange, Inconclusive, Scenario, TableHandle
 
 NAMES: Final = (
@@ -320,7 +320,8 @@ class Drive:
                     return
             self.s.fail(
                 "PROFILE-CORE-04", evidence=(exchange,), table=table.handle, version=0,
-                expected="the only problem is that the name is taken: a conflict", observed=in_words(exchange.answer),
+                expected="the only problem is that the name is taken: a conflict",
+                observed=answered(exchange.request, exchange.answer),
             )  # fmt: skip
 
     def _create_other(self, table: DrivenTable, step: steps.Create, request: m.CreateTable) -> None:
@@ -482,7 +483,7 @@ class Drive:
         self.s.require(
             answer.table == table.handle.reference, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
             evidence=(exchange,), table=table.handle, expected=f"the table {table.handle.reference}",
-            observed=f"the table {answer.table}",
+            observed=f"the answer names the table {answer.table}",
         )  # fmt: skip
         if answer.location is not None:
             table.location = answer.location
@@ -1175,8 +1176,10 @@ class Drive:
         exchange = self.s.ask(client_of(step.client), request)
         if isinstance(exchange.answer, m.Ratified | m.Table | m.Landed | m.Policy):
             first = ("PROFILE-POLICY-01",) if isinstance(exchange.answer, m.Policy) else ("PROFILE-DISCOVERY-01",)
-            self.s.fail(*first, "PROFILE-CORE-03", evidence=(exchange,), observed=in_words(exchange.answer),
-                        expected="the table does not exist: `not_found`, or another rejection")  # fmt: skip
+            self.s.fail(
+                *first, "PROFILE-CORE-03", evidence=(exchange,), observed=answered(exchange.request, exchange.answer),
+                expected="the table does not exist: `not_found`, or another rejection",
+            )  # fmt: skip
 
     @_do.register
     def _policy(self, step: steps.Policy) -> None:
@@ -1469,7 +1472,7 @@ class Drive:
             return
         because = None if wrong.version is None else table.ratified.get(wrong.version)
         operations = list({call.number: call for call in (exchange, *others, because) if call is not None}.values())
-        observed = wrong.observed or ("" if exchange is None else in_words(exchange.answer))
+        observed = wrong.observed or ("" if exchange is None else answered(exchange.request, exchange.answer))
         self.s.fail(
             *wrong.requirements, evidence=operations, expected=wrong.expected, table=table.handle,
             version=wrong.version, observed=observed,
@@ -1487,7 +1490,7 @@ class Drive:
             what = f"the table {table.handle.reference}, which has this name"
             self._fail(table, exchange, Wrong(
                 ("PROFILE-DISCOVERY-01", "PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08"), what,
-                observed=f"the table {reference}",
+                observed=f"the answer names the table {reference}",
             ))  # fmt: skip
 
     def _is_another(self, table: DrivenTable, exchange: Exchange, reference: str) -> None:

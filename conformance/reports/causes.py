@@ -252,7 +252,7 @@ def _cause(result: results.RunResult, members: list[_Member]) -> Cause:
     violation = first.violation
     text = _SIGNS.get(best) or cut(in_letters(violation.message, first.recorded), _LONGEST).rstrip(".")
     return Cause(
-        headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
+        headline=f"After a restart: {text}" if restarted else text[:1].upper() + text[1:],
         hints=tuple(_hints(result, [member for group in ordered for member in group])),
         requirements=tuple(requirements),
         evidence=tuple(

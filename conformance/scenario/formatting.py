@@ -51,6 +51,13 @@ def in_words(answer: m.Answer) -> str:
             return f"{name} {text[:LONGEST]}" + ("..." if len(text) > LONGEST else "")
 
 
+def answered(request: m.Request, answer: m.Answer) -> str:
+    """A request and its answer in words."""
+    version = getattr(request, "version", None)
+    of = "" if version is None else f" of version {version}"
+    return f"`{name_of(request)}`{of} was answered {in_words(answer)}"
+
+
 def _latest(version: int | None) -> str:
     return "no latest version" if version is None else f"latest {version}"
 

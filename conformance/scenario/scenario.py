@@ -28,7 +28,7 @@ from conformance.interface.results import Violation, headline
 from conformance.interface.subject import LONG_PAUSES, PAUSES, Ask, Subject, patiently, refused_for_now
 from conformance.models import proposals
 from conformance.scenario.check import Variant, applies
-from conformance.scenario.formatting import in_words
+from conformance.scenario.formatting import answered, in_words
 from conformance.scenario.recording import NOWHERE, Deferred, Recording, witnesses
 
 TRIES: Final = 5
@@ -503,10 +503,8 @@ class Scenario:
                       f"{answer.reason}")  # fmt: skip
         if not isinstance(answer, m.Conflict | m.Gap):  # PROFILE-CORE-05 is about these answers
             requirements = tuple(name for name in requirements if name != "PROFILE-CORE-05") or requirements
-        version = getattr(exchange.request, "version", None)
-        request = what or f"`{name_of(exchange.request)}`{'' if version is None else f' of version {version}'}"
-        return self.fail(*requirements, evidence=(exchange, *because), expected=expected,
-                         observed=f"{request} was answered {in_words(answer)}")  # fmt: skip
+        observed = f"{what} was answered {in_words(answer)}" if what else answered(exchange.request, answer)
+        return self.fail(*requirements, evidence=(exchange, *because), expected=expected, observed=observed)
 
     def require(
         self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",

@@ -80,7 +80,7 @@ def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: boo
     if not restarted:
         failed.append(case("b", lost, history=history(commit(FIRST, 1, 1, 3))))
     (cause,) = causes(runs.run(*failed))
-    assert cause.headline.startswith("After a restart, a commit that") is restarted
+    assert cause.headline.startswith("After a restart: a commit that") is restarted
 
 
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
@@ -164,15 +164,17 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
         ),
         (
             "references-are-names", Family.LIFECYCLE,
-            "`ratified` as version 1. Expected: the table was dropped: nothing more is ratified",
+            "`commit` of version 1 was answered `ratified` as version 1. "
+            "Expected: the table was dropped: nothing more is ratified",
         ),
         (
             "restart-undoes-drops", Family.LIFECYCLE,
-            "After a restart, `table`, latest 3, commits 3. Expected: the table does not exist: `not_found`",
+            "After a restart: `load_table` was answered `table`, latest 3, commits 3. "
+            "Expected: the table does not exist: `not_found`",
         ),
         (
             "saves-on-shutdown-only", Family.RESTARTS,
-            "After a restart, an answer for the latest version is out of date",
+            "After a restart: an answer for the latest version is out of date",
         ),
     ],
 )  # fmt: skip
