@@ -429,7 +429,7 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         right, ids_of_time = reading.modified.get(answer.version), "ICT-22" if stamps is None else "ICT-17"
     if not different and right is not None and answer.timestamp not in (None, right):
         ids = (ids_of_time, "PROFILE-CLIENT-01")
-        return Wrong(ids, f"the time of version {answer.version} is {right}", f"{answer.timestamp}", answer.version)
+        return Wrong(ids, f"the time of version {answer.version} is {right}", f"it is {answer.timestamp}", answer.version)
     if not different:
         return None
     nulls = {path: value or None for path, value in (answer.partitions or {}).items()}

@@ -747,8 +747,8 @@ class ClientDrive:
         finally:
             copied = bool(self.copies)
             self._disarm()
-            for name, content in harmed.items():
-                log.plant(name, content)
+            for name, (content, modified) in harmed.items():
+                log.plant(name, content, modified=modified)
         self._sync(table)
         if not harmed:
             readable |= self._readable(table)
@@ -813,8 +813,8 @@ class ClientDrive:
             log.plant(name, content)
         return reads
 
-    def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, bytes]:
-        """Harm a published commit, until the read has ended. Returns its name, with the content."""
+    def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, tuple[bytes, int]]:
+        """Harm a published commit, until the read has ended. Returns its name, with its content and time."""
         if step.harm is Harm.NONE or self.pending:
             return {}
         name = commit_file(self._version(table, step.at))
@@ -824,14 +824,14 @@ class ClientDrive:
         unseen = step.harm is Harm.HALF and version == table.log.latest  # nothing shows that it is missing
         if not path.exists() or owned is None or version in owned.unbackfilled or unseen:
             return {}
-        content = path.read_bytes()
+        content, modified = path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
         if step.harm is Harm.HALF:
             table.log.hide(name)
         else:
             cut = content.rindex(b'"')  # within the last line: without whole lines at its end, a commit is valid
             table.log.plant(name, content[:cut] if step.harm is Harm.TRUNCATED else b"")
         self.touched.add(name)
-        return {name: content}
+        return {name: (content, modified)}
 
     # Transactions
 
