@@ -428,8 +428,8 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     if is_disabled(reading.log) or (stamps is not None and answer.version < stamps.since):
         right, ids_of_time = reading.modified.get(answer.version), "ICT-22" if stamps is None else "ICT-17"
     if not different and right is not None and answer.timestamp not in (None, right):
-        ids = (ids_of_time, "PROFILE-CLIENT-01")
-        return Wrong(ids, f"the time of version {answer.version} is {right}", f"it is {answer.timestamp}", answer.version)
+        ids, expected_time = (ids_of_time, "PROFILE-CLIENT-01"), f"the time of version {answer.version} is {right}"
+        return Wrong(ids, expected_time, f"it is {answer.timestamp}", answer.version)
     if not different:
         return None
     nulls = {path: value or None for path, value in (answer.partitions or {}).items()}
