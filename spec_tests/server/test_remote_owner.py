@@ -61,7 +61,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.storage.environment import Environment, clock_ms, random_uuid
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
-from spec_tests.conformance.adapters.catalog_server import FORGETTING, Answers, serving
+from spec_tests.conformance.adapters.catalog_server import PAGE, Catalog, Forgetting, serving
 from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
 from spec_tests.server.wire import DELTA
 from spec_tests.support.builders import append
@@ -224,29 +224,37 @@ def test_server_that_was_not_reached_took_no_commit(listen: Listen, reach: Reach
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[str]:
-    with serving(tmp_path / "catalog", FORGETTING) as (url, _):
-        yield url
+def forgetting(tmp_path: Path) -> Iterator[Catalog]:
+    with serving(tmp_path / "catalog", Forgetting) as catalog:
+        yield catalog
 
 
-PLACE = {"catalog": "main", "schema": "s1"}
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with serving(tmp_path / "catalog") as catalog:
+        yield catalog
 
 
-def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach: Reach) -> None:
+PLACE = {"catalog": "kit", "schema": "kit"}
+
+
+def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: Catalog, reach: Reach) -> None:
     """The catalog has more tables than a page of its list, and the process has seen none of them."""
-    writer = reach(catalog, **PLACE)
-    made = {name: writer.create_table(name, SCHEMA) for name in (f"t{number:03}" for number in range(102))}
-    made["t101"].append(rows(1, 2))
-    for reference in ("t101", "s1.t101", "main.s1.t101", made["t101"].table_id or "", made["t101"].location):
-        table = reach(catalog, **PLACE).table(reference)
-        assert (table.name, ids_in(table), ids_in(table, version=0)) == ("t101", [1, 2], [])
-    assert reach(catalog, **PLACE).tables() == sorted(made)
+    writer = reach(catalog.url, **PLACE)
+    made = {name: writer.create_table(name, SCHEMA) for name in (f"t{number:02}" for number in range(PAGE + 2))}
+    catalog.api.show(*made)
+    last = f"t{PAGE + 1}"
+    made[last].append(rows(1, 2))
+    for reference in (last, f"kit.{last}", f"kit.kit.{last}", made[last].table_id or "", made[last].location):
+        table = reach(catalog.url, **PLACE).table(reference)
+        assert (table.name, ids_in(table), ids_in(table, version=0)) == (last, [1, 2], [])
+    assert reach(catalog.url, **PLACE).tables() == sorted(made)
 
 
-def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) -> None:
+def test_client_publishes_where_the_server_does_not(forgetting: Catalog, reach: Reach) -> None:
     """The client makes more commits than the ten that Unity Catalog keeps. Readers by path see the published
     versions."""
-    table = reach(catalog, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
+    table = reach(forgetting.url, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
     for number in range(CLIENT_PUBLISHES_AFTER + 4):
         table.append(rows(number))
     assert ids_in(table) == list(range(CLIENT_PUBLISHES_AFTER + 4))
@@ -262,29 +270,30 @@ def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) 
 
 
 @pytest.mark.parametrize("name", ["{folder}/secret", "../../../../secret", "a/secret"])
-def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, reach: Reach, name: str) -> None:
+def test_commit_file_outside_of_the_staging_folder_is_refused(
+    catalog: Catalog, tmp_path: Path, reach: Reach, name: str
+) -> None:
     """Publishing it would give a file of this host to the readers of the server's storage."""
     (tmp_path / "secret").write_text("mine")
-    with serving(tmp_path / "catalog") as (url, inside):
-        table = reach(url, **PLACE).create_table("orders", SCHEMA)
-        table.append(rows(1))
-        inside.tables["orders"].commits[1]["file-name"] = name.format(folder=tmp_path)
-        owner = table.owner
-        assert owner is not None
-        with pytest.raises(InvalidRequestError, match="secret"):
-            owner.backfill_to_version(table.table_id)
-        assert table.log.published_versions() == {0}
+    table = reach(catalog.url, **PLACE).create_table("orders", SCHEMA)
+    table.append(rows(1))
+    renamed = {"file-name": name.format(folder=tmp_path)}
+    catalog.edit("/tables/", lambda loaded: loaded["commits"][0].update(renamed))
+    owner = table.owner
+    assert owner is not None
+    with pytest.raises(InvalidRequestError, match="secret"):
+        owner.backfill_to_version(table.table_id)
+    assert table.log.published_versions() == {0}
 
 
-def test_table_that_the_server_does_not_manage_is_refused(tmp_path: Path, reach: Reach) -> None:
+def test_table_that_the_server_does_not_manage_is_refused(catalog: Catalog, reach: Reach) -> None:
     """Other writers commit to it without the server, which does not know its newest version."""
-    with serving(tmp_path / "catalog") as (url, inside):
-        table = reach(url, **PLACE).create_table("orders", SCHEMA)
-        del inside.tables["orders"].properties["delta.feature.catalogManaged"]
-        with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
-            reach(url, **PLACE).table("orders")
-        with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
-            table.append(rows(1))
+    table = reach(catalog.url, **PLACE).create_table("orders", SCHEMA)
+    catalog.edit("/tables/", lambda loaded: loaded["metadata"]["properties"].pop("delta.feature.catalogManaged"))
+    with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
+        reach(catalog.url, **PLACE).table("orders")
+    with pytest.raises(UnsupportedFeatureError, match="read it by its path"):
+        table.append(rows(1))
 
 
 CONFIG = f"{DELTA}/config?catalog=unity&protocol-versions=1.0"
@@ -317,9 +326,9 @@ def test_a_forked_child_reads_no_answer_of_its_parent(listen: Listen) -> None:
         assert connection.send("GET", "/nothing").status == 404
 
 
-def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
+def test_full_backlog_is_published_and_the_commit_lands(forgetting: Catalog, reach: Reach) -> None:
     """Another client left ten commits unpublished: 429."""
-    table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
+    table = reach(forgetting.url, **PLACE).create_table("orders", SCHEMA)
     with patch("refimpl.protocol.commit_owner.CLIENT_PUBLISHES_AFTER", 100):
         for number in range(12):
             table.append(rows(number))
@@ -331,12 +340,12 @@ def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Rea
     [(Fault.DROP_RESPONSE, False, 1), (Fault.DROP_RESPONSE, True, 1), (Fault.DROP_REQUEST, False, 2)],
 )
 def test_replay_answered_as_a_conflict_is_recognized_in_the_log(
-    catalog: str, reach: Reach, fault: Fault, published: bool, version: int
+    forgetting: Catalog, reach: Reach, fault: Fault, published: bool, version: int
 ) -> None:
     """Before the request is repeated, another writer commits the next version, and publishes. If only the answer was
     lost, the request landed before; otherwise the client rebases its work."""
-    with FaultProxy(catalog) as proxy:
-        other = reach(catalog, **PLACE)
+    with FaultProxy(forgetting.url) as proxy:
+        other = reach(forgetting.url, **PLACE)
         other.create_table("orders", SCHEMA)
 
         def overtake(seconds: float) -> None:
@@ -355,14 +364,14 @@ def test_replay_answered_as_a_conflict_is_recognized_in_the_log(
 
 
 @pytest.mark.longer
-def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Reach) -> None:
+def test_writers_over_a_bad_network_commit_each_row_once(forgetting: Catalog, reach: Reach) -> None:
     """A third of all requests or answers is lost, repeated, rejected or late. After an unknown outcome, the row may be
     there or not."""
     shares = {
         Fault.DROP_REQUEST: 0.05, Fault.DROP_RESPONSE: 0.1, Fault.DUPLICATE: 0.05, Fault.BUSY: 0.05,
         Fault.UNAVAILABLE: 0.05, Fault.UNAVAILABLE_LANDED: 0.05, Fault.DELAY: 0.02,
     }  # fmt: skip
-    reach(catalog, **PLACE).create_table("orders", SCHEMA)
+    reach(forgetting.url, **PLACE).create_table("orders", SCHEMA)
     acknowledged: list[int] = []
     unknown: list[int] = []
 
@@ -376,12 +385,12 @@ def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Re
                 else:
                     acknowledged.append(number)
 
-    with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
+    with FaultProxy(forgetting.url, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
         tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
         with ThreadPoolExecutor() as writers:
             list(writers.map(write, tables, (0, 100, 200)))
         assert proxy.counts().total() > 20
-    landed = ids_in(reach(catalog, **PLACE).table("orders"))
+    landed = ids_in(reach(forgetting.url, **PLACE).table("orders"))
     assert len(acknowledged) > 12
     assert sorted(set(landed)) == landed
     assert set(acknowledged) <= set(landed) <= {*acknowledged, *unknown}
@@ -394,69 +403,51 @@ def table_through(warehouse: RemoteWarehouse) -> Table:
     return warehouse.table("orders")
 
 
-def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:
+def test_creation_answered_with_another_table_keeps_version_0(catalog: Catalog, reach: Reach) -> None:
     """The server registered the table. If the client took its name for taken, it would delete the table's files."""
-    with serving(tmp_path / "catalog") as (url, inside):
-        create, remote = inside._create, reach(url, **PLACE)
-
-        def confused(body: Any) -> Any:
-            answer = create(body)
-            return answer | {"metadata": answer["metadata"] | {"table-uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"}}
-
-        with patch.object(inside, "_create", confused):
-            table = remote.create_table("orders", SCHEMA)
-        assert (table.table_id, table.snapshot().version) == (inside.tables["orders"].uuid, 0)
+    once = iter([{"table-uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"}])
+    catalog.edit("POST .*/tables$", lambda made: made["metadata"].update(next(once, {})))
+    table = reach(catalog.url, **PLACE).create_table("orders", SCHEMA)
+    assert (table.table_id, table.snapshot().version) == (catalog.table("orders").reference, 0)
 
 
 @pytest.mark.parametrize("feature", ["checkConstraints", "v2Checkpoint", "nextFeature"])
-def test_required_feature_is_written_or_named_in_the_error(tmp_path: Path, reach: Reach, feature: str) -> None:
-    with serving(tmp_path / "catalog") as (url, inside):
-        stage = inside._stage
+def test_required_feature_is_written_or_named_in_the_error(
+    catalog: Catalog, tmp_path: Path, reach: Reach, feature: str
+) -> None:
+    def demand(staged: Any) -> None:
+        staged["required-protocol"]["writer-features"].append(feature)
+        staged["required-properties"]["delta.demanded"] = "yes"
 
-        def demanding() -> Any:
-            answer = stage()
-            answer["required-protocol"]["writer-features"].append(feature)
-            answer["required-properties"]["delta.demanded"] = "yes"
-            return answer
-
-        remote = reach(url, **PLACE)
-        with patch.object(inside, "_stage", demanding):
-            if feature == "nextFeature":
-                with pytest.raises(UnsupportedFeatureError, match=feature):
-                    remote.create_table("orders", SCHEMA)
-                assert list((tmp_path / "catalog").iterdir()) == []
-                return
-            snapshot = remote.create_table("orders", SCHEMA).snapshot()
-        assert feature in (snapshot.protocol.writer_features or ())
-        assert snapshot.metadata.configuration["delta.demanded"] == "yes"
+    catalog.edit("/staging-tables", demand)
+    remote = reach(catalog.url, **PLACE)
+    if feature == "nextFeature":
+        with pytest.raises(UnsupportedFeatureError, match=feature):
+            remote.create_table("orders", SCHEMA)
+        assert not [path for path in (tmp_path / "catalog").rglob("*") if path.is_file()]
+        return
+    snapshot = remote.create_table("orders", SCHEMA).snapshot()
+    assert feature in (snapshot.protocol.writer_features or ())
+    assert snapshot.metadata.configuration["delta.demanded"] == "yes"
 
 
-def test_server_gets_changed_metadata(tmp_path: Path, reach: Reach) -> None:
-    with serving(tmp_path / "catalog") as (url, inside):
-        table = reach(url, **PLACE).create_table(
-            "orders", SCHEMA, properties={"delta.appendOnly": "true", "team": "a", "old": "1"}
-        )
-        inside.tables["orders"].properties["of the catalog"] = "kept"
-        transaction = table.transaction()
-        transaction.set_properties({"team": "b"}, remove=["delta.appendOnly", "old"])
-        transaction.commit()
-        properties = inside.tables["orders"].properties
-        assert (properties["team"], properties["of the catalog"]) == ("b", "kept")
-        assert not {"delta.appendOnly", "old"} & properties.keys()
-        assert properties["delta.feature.vacuumProtocolCheck"] == "supported"
-        assert [field["name"] for field in inside.tables["orders"].columns["fields"]] == ["id", "day"]
-
-
-def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, reach: Reach) -> None:
-    """Unity Catalog keeps two metadata domains as properties, which are not in the table's configuration."""
-    kept = {"delta.rowTracking.rowIdHighWaterMark": "7", "delta.clusteringColumns": '[["day"]]'}
-    with serving(tmp_path / "catalog") as (url, inside):
-        table = reach(url, **PLACE).create_table("orders", SCHEMA)
-        inside.tables["orders"].properties |= kept
-        transaction = table.transaction()
-        transaction.set_properties({"team": "b"})
-        transaction.commit()
-        assert inside.tables["orders"].properties.items() >= {**kept, "team": "b"}.items()
+@pytest.mark.parametrize(
+    "of_the_server",
+    [{"of the catalog": "kept"}, {"delta.rowTracking.rowIdHighWaterMark": "7", "delta.clusteringColumns": '[["day"]]'}],
+)
+def test_server_gets_changed_metadata(catalog: Catalog, reach: Reach, of_the_server: dict[str, str]) -> None:
+    """The server keeps its own properties, and those in which Unity Catalog has two metadata domains, which are not in
+    the table's configuration."""
+    table = reach(catalog.url, **PLACE).create_table(
+        "orders", SCHEMA, properties={"delta.appendOnly": "true", "team": "a", "old": "1"}
+    )
+    catalog.edit("/tables/", lambda loaded: loaded["metadata"]["properties"].update(of_the_server))
+    transaction = table.transaction()
+    transaction.set_properties({"team": "b"}, remove=["delta.appendOnly", "old"])
+    transaction.commit()
+    updates = {update["action"]: update for update in catalog.updates[-1]["updates"]}
+    assert updates["set-properties"]["updates"] == {"team": "b"}
+    assert updates["remove-properties"]["removals"] == ["delta.appendOnly", "old"]
 
 
 # Names, errors and invalid input
@@ -546,14 +537,19 @@ def test_client_runs_the_maintenance_that_the_server_permits(
     ],
 )
 def test_unknown_operation_permits_nothing(
-    tmp_path: Path, reach: Reach, fields: dict[str, Any], allowed: tuple[Maintenance, ...]
+    catalog: Catalog, reach: Reach, fields: dict[str, Any], allowed: tuple[Maintenance, ...]
 ) -> None:
     """Nor does the field of a draft, or a server that has no such field."""
-    with serving(tmp_path / "catalog", Answers(fields=fields)) as (url, _):
-        table = reach(f"{url}?catalog=main&schema=s1").create_table("orders", SCHEMA)
-        assert table.owner is not None
-        policy = table.owner.resolve("orders").policy
-        assert policy.allowed == ALLOWED_BY_DEFAULT | {*allowed}
+
+    def replace(loaded: Any) -> None:
+        del loaded["allowed-maintenance-operations"], loaded["additional-client-maintenance-operations"]
+        loaded.update(fields)
+
+    table = reach(f"{catalog.url}?catalog=kit&schema=kit").create_table("orders", SCHEMA)
+    catalog.edit("/tables/", replace)
+    assert table.owner is not None
+    policy = table.owner.resolve("orders").policy
+    assert policy.allowed == ALLOWED_BY_DEFAULT | {*allowed}
 
 
 def test_name_of_a_table_that_the_api_cannot_express(remote: RemoteWarehouse, directory: Path) -> None:
