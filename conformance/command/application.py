@@ -209,7 +209,6 @@ for function, epilog in (
             "play lost-race",
             "play lost-race --plain --decisions",
             "play conflict --html conflict.html",
-            "play report/findings/some-case/finding.json",
             "play --all --html course",
         ),
     ),

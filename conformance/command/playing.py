@@ -1,5 +1,5 @@
-"""The commands `play` and `puzzle`: watch a scenario or a recording step by step, in the terminal, as text or as a
-page; find the violation in a history."""
+"""The commands `play` and `puzzle`: watch a scenario step by step, in the terminal, as text or as a page; find the
+violation in a history."""
 
 import shutil
 import sys
@@ -24,12 +24,7 @@ SMALLEST: Final = (80, 24)
 
 def play(
     scenario: Annotated[
-        str | None,
-        argument(
-            "SCENARIO|FILE",
-            "a scenario (without one: list them), or a file: the finding.json of a report, or a history",
-            show_default=False,
-        ),
+        str | None, argument("SCENARIO", "scenario to watch (default: list them)", show_default=False)
     ] = None,
     all_: Annotated[bool, option("--all", "all scenarios (only with --html)")] = False,
     html: Annotated[
@@ -45,11 +40,10 @@ def play(
         bool, option("--decisions", "in the text, only requests, decisions, answers, results and faults")
     ] = False,
 ) -> None:
-    """Watch the protocol step by step: the reference's own code, run by the simulator; or a recording.
+    """Watch the protocol step by step: the reference's own code, run by the simulator.
 
     In the terminal you go forward and back, and at any step you can let another client go first, lose an answer, kill
-    a process or cut the power, and see what happens. A finding or a history is a recording: the player shows where the
-    violation becomes visible, but offers no other choices.
+    a process or cut the power, and see what happens.
     """
     require_library("greenlet", "conformance")
     from conformance.teaching.play.scenarios import SCENARIOS
@@ -70,17 +64,13 @@ def play(
 
 
 def _opened(name: str | None) -> "Story":
-    """The scenario, or the story in the file."""
     from conformance.teaching.play.narration import story_of
-    from conformance.teaching.play.opening import open_story
     from conformance.teaching.play.scenarios import SCENARIOS
 
     if name in SCENARIOS:
         return story_of(SCENARIOS[name])
-    if name is not None and (Path(name).exists() or Path(name).name != name or Path(name).suffix):
-        return open_story(Path(name))
-    what = "no scenario given; name one, or use --all" if name is None else f"no scenario or file is called {name!r}"
-    raise UnusableError(f"{what}; expected a file, or one of {', '.join(SCENARIOS)}")
+    what = "no scenario given; name one, or use --all" if name is None else f"unknown scenario {name!r}"
+    raise UnusableError(f"{what}; expected one of {', '.join(SCENARIOS)}")
 
 
 def _watch(name: str) -> None:
@@ -115,18 +105,15 @@ def _write_page(names: Iterable[str | None], path: Path) -> None:
 
 
 def _print(story: "Story", *, decisions: bool) -> None:
-    from conformance.story import READERS
-
     show(f"{story.title}\n{story.about}\n")
     seen: tuple[tuple[str, str], ...] = ()
     for number, step in enumerate(story.steps, 1):
         if not decisions or step.decides:
             rule = f" [{step.rule}]" if step.rule else ""
             show(f"{number:3}. {step.text}.{rule}")
-        if story.headings[0] == READERS:
-            for who, sees in step.view.readers:
-                if (who, sees) not in seen:
-                    show(f"     A reader {who} sees: {sees}")
+        for who, sees in step.view.readers:
+            if (who, sees) not in seen:
+                show(f"     A reader {who} sees: {sees}")
         seen = step.view.readers
     show(f"\nAt the end: {story.ends}")
 

@@ -42,7 +42,7 @@ from conformance.reports.recorded import (
     read_history,
     sides,
 )
-from conformance.reports.stored import bundle_name, finding_of, play_command, replay_command, run_command
+from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
 
@@ -296,8 +296,7 @@ class _Explanations:
         them. `sides`: the operations that contradict each other; `against`: what the operation contradicts, if there is
         only one; `missing`: those that the history does not have. `alike`: further violations of the case, and `more`
         of them that are not shown. `shortened`: the history was shrunk, or is too long for the page. `problem`: why
-        there is no chart. `bundle`: the address of its folder, and `watch`: the command that
-        plays it, if it exists."""
+        there is no chart. `bundle`: the address of its folder, if it exists."""
         case, violation = evidence.case, evidence.violation
         self.explained += 1
         recorded, problem = self._recorded(case)
@@ -324,7 +323,6 @@ class _Explanations:
             "replay": self._replay(case),
             "run": run_command(self.result, case),
             "bundle": "" if self.folder is None else f"{self.link}findings/{bundle_name(case)}",
-            "watch": "" if self.folder is None else play_command(finding_of(self.folder, bundle_name(case))),
         }
 
     def _recorded(self, case: CaseResult) -> tuple[Recorded | None, str]:

@@ -1,7 +1,6 @@
 """The recorded history of a case: its steps, their labels, and the contradicting operations."""
 
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -44,16 +43,12 @@ class Recorded:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
-        proposed = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
-        return letters_of([*proposed, *(witness.attempt for witness in self.log)])
-
-
-def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
-    """For each attempt, its letter: A for the first, Z for the 26th, then A1. A short name is kept."""
-    names = {attempt: one_line(attempt) for attempt in attempts if attempt}
-    long = [attempt for attempt, shown in names.items() if len(shown) > LONGEST_ATTEMPT]
-    return {**names, **{attempt: f"{chr(ord('A') + n % 26)}{n // 26 or ''}" for n, attempt in enumerate(long)}}
+        """For each attempt, its letter: A for the first, Z for the 26th, then A1. A short name is kept."""
+        attempts = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
+        attempts += [witness.attempt for witness in self.log]
+        names = {attempt: one_line(attempt) for attempt in attempts if attempt}
+        long = [attempt for attempt, shown in names.items() if len(shown) > LONGEST_ATTEMPT]
+        return {**names, **{attempt: f"{chr(ord('A') + n % 26)}{n // 26 or ''}" for n, attempt in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:

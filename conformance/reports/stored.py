@@ -302,11 +302,6 @@ def replay_command(finding: PurePath) -> str:
     return joined(COMMAND, "replay", *_operand(str(finding)))
 
 
-def play_command(finding: PurePath) -> str:
-    """The command that shows a bundle's history step by step."""
-    return joined(COMMAND, "play", *_operand(str(finding)))
-
-
 def run_command(result: RunResult, case: CaseResult | None = None) -> str:
     """The command that repeats the run, or one case of it, without a bundle. The seed of a case does not depend on the
     other cases of the run."""

@@ -1,6 +1,5 @@
-"""A story to watch step by step, and the page of stories. Other packages create the stories.
-
-A story is simulated or recorded: its steps with their sentences, and the state after each.
+"""A simulated story to watch step by step: its steps with their sentences, and the state after each; and the page of
+stories. Other packages create the stories.
 """
 
 import html
@@ -14,8 +13,8 @@ from typing import Any, Final, Protocol
 from conformance.interface.safe_text import to_json
 from conformance.requirements.catalogue import citation, load
 
-READERS: Final = "Readers see"
-"""The heading of a view's `readers` if they read the table itself."""
+HEADINGS: Final = ("Readers see", "The owner's ledger", "_delta_log")
+"""The headings of a view's parts."""
 
 Rows = tuple[tuple[str, ...], ...]
 
@@ -35,10 +34,10 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The known state after a step. The story has the headings of its parts."""
+    """The state after a step."""
 
     ledger: Rows
-    """The owner's durable records, or the part that answers show."""
+    """The owner's durable records."""
     log: tuple[tuple[str, bool, int], ...]
     """Names below `_delta_log`, whether a power cut would leave them whole, and a checksum of the content."""
     readers: tuple[tuple[str, str], ...]
@@ -59,8 +58,6 @@ class Step:
     """All choices up to the step."""
     decides: bool = False
     """Whether the outcome depends on the step: a decision, an answer, a fault or an end."""
-    violates: bool = False
-    """Whether a violation becomes visible here."""
 
 
 class Forks(Protocol):
@@ -88,10 +85,7 @@ class Story:
     others: tuple[str, ...]
     """Further lanes."""
     steps: tuple[Step, ...]
-    headings: tuple[str, str, str] = (READERS, "The owner's ledger", "_delta_log")
-    """The headings of a view's parts: readers, ledger and log."""
-    forks: Forks | None = None
-    """None for a recording, which cannot be run again."""
+    forks: Forks
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -139,29 +133,28 @@ class _Course:
             "ends": story.ends,
             "lanes": story.lanes,
             "clients": len(story.clients),
-            "headings": story.headings,
             "steps": self._steps(story.steps),
-            "forks": {} if story.forks is None else self._forks(story, story.forks),
+            "forks": self._forks(story),
         }
 
-    def _forks(self, story: Story, forks: Forks) -> dict[int, list[Any]]:
+    def _forks(self, story: Story) -> dict[int, list[Any]]:
         """Every other choice at the steps before a decision, with its outcome."""
         by_step: dict[int, list[Any]] = {}
         for at, (step, following) in enumerate(pairwise(story.steps)):
             if following.choices != step.choices and following.decides:
                 made = step.choices
-                others = [option for option, _ in forks.options(made) if option != made[-1]]
-                by_step[at] = [[option, self._steps(forks.follow(made, option))] for option in others]
+                others = [option for option, _ in story.forks.options(made) if option != made[-1]]
+                by_step[at] = [[option, self._steps(story.forks.follow(made, option))] for option in others]
         return by_step
 
-    def _steps(self, steps: Iterable[Step]) -> list[list[int | str | bool | None]]:
+    def _steps(self, steps: Iterable[Step]) -> list[list[int | str | None]]:
         return [
             [
                 step.happening.lane,
                 self._number("texts", step.text),
                 None if step.rule is None else self._number("rules", step.rule),
                 self._number("views", step.view),
-                2 if step.violates else int(step.decides),
+                int(step.decides),
             ]
             for step in steps
         ]

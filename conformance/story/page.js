@@ -29,15 +29,13 @@ function tell(shown, step, name) {
   element("about").textContent = name === null ? scenario.about : "What if: " + name + ". The other clients then go on.";
   element("ends").textContent = name === null ? "At the end: " + scenario.ends : "";
   element("back").hidden = name === null;
-  ["readers", "ledger", "log"].forEach((part, number) => { element(part + "-heading").textContent = scenario.headings[number]; });
-  document.querySelector("[data-go=violation]").hidden = !steps.some((step) => step[4] === 2);
   element("slider").max = steps.length - 1;
   const head = make("thead"), row = make("tr");
   row.append(...scenario.lanes.map((lane) => make("th", lane)));
   head.append(row);
   const body = make("tbody");
   steps.forEach(([lane, text, , , decides], number) => {
-    const line = make("tr", "", ["", "decides", "decides violates"][decides]);
+    const line = make("tr", "", decides ? "decides" : "");
     for (const column of scenario.lanes) {
       const cell = make("td");
       if (column === lane || (lane === "host" && column === scenario.lanes[0])) {
@@ -56,10 +54,9 @@ function tell(shown, step, name) {
 
 function go(step) {
   at = Math.max(0, Math.min(step, steps.length - 1));
-  const [, text, rule, view, decides] = steps[at];
+  const [, text, rule, view] = steps[at];
   element("slider").value = at;
   element("sentence").textContent = `${at + 1}. ${data.texts[text]}.`;
-  element("now").classList.toggle("violates", decides === 2);
   element("rule").textContent = rule === null ? "" : `${data.rules[rule][0]}: ${data.rules[rule][1]}`;
   show(data.views[view], at ? data.views[steps[at - 1][3]] : null);
   const options = fork === null ? scenario.forks[at] || [] : [];
@@ -98,8 +95,8 @@ function show(view, before) {
   if (!view.log.length) element("log").append(make("li", "nothing yet"));
 }
 
-function goToNext(least) {
-  const next = steps.findIndex((step, number) => number > at && step[4] >= least);
+function goToDecision() {
+  const next = steps.findIndex((step, number) => number > at && step[4]);
   go(next < 0 ? steps.length - 1 : next);
 }
 
@@ -114,15 +111,14 @@ const moves = {
   last: () => go(steps.length - 1),
   previous: () => go(at - 1),
   next: () => go(at + 1),
-  decision: () => goToNext(1),
-  violation: () => goToNext(2),
+  decision: goToDecision,
   play: () => {
     if (timer !== null) return stop();
     document.querySelector("[data-go=play]").textContent = "Stop";
     timer = setInterval(() => (at < steps.length - 1 ? go(at + 1) : stop()), 1200);
   },
 };
-const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last", d: "decision", v: "violation", " ": "play" };
+const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last", d: "decision", " ": "play" };
 
 document.querySelectorAll("[data-go]").forEach((button) =>
   button.addEventListener("click", () => {

@@ -1,6 +1,6 @@
 """The player in the terminal: the steps on the left, the state after the selected one on the right."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rich.table import Table
@@ -13,7 +13,7 @@ from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
 from conformance.requirements.catalogue import load
-from conformance.story import READERS, Step, Story
+from conformance.story import HEADINGS, Step, Story
 
 LONGEST: Final = 140
 """The maximum length of a step's text in the list."""
@@ -36,7 +36,6 @@ class Player(App[None]):
         Binding("d", "decision", "Decision"),
         Binding("home,g", "first", "First", priority=True, show=False),
         Binding("end,G", "last", "Last", priority=True),
-        Binding("v", "violation", "Violation"),
         Binding("f", "fork", "Fork"),
         Binding("s", "story", "Story"),
         Binding("tab", "app.focus_next", "Next pane", priority=True),
@@ -75,20 +74,8 @@ class Player(App[None]):
         self._go(len(self.steps) - 1)
 
     def action_decision(self) -> None:
-        self._go_to_next(lambda step: step.decides)
-
-    def action_violation(self) -> None:
-        self._go_to_next(lambda step: step.violates)
-
-    def _go_to_next(self, wanted: Callable[[Step], bool]) -> None:
-        """Go to the next matching step; without one, to the end."""
-        self._go(next((at for at, step in enumerate(self.steps) if at > self.at and wanted(step)), len(self.steps) - 1))
-
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key has an effect here, and is shown."""
-        if action in ("fork", "story"):
-            return self.story.forks is not None
-        return action != "violation" or any(step.violates for step in self.steps)
+        """Go to the next decision; without one, to the end."""
+        self._go(next((at for at, step in enumerate(self.steps) if at > self.at and step.decides), len(self.steps) - 1))
 
     def action_story(self) -> None:
         """Go back to the original story."""
@@ -96,15 +83,13 @@ class Player(App[None]):
         self._show_steps()
 
     def action_fork(self) -> None:
-        if self.story.forks is None:
-            return
         if options := self.story.forks.options(self.steps[self.at].choices):
             self.push_screen(_Fork(options), self._follow)
         else:
             self.notify("every client is done: there is no choice here")
 
     def _follow(self, option: str | None) -> None:
-        if option is None or self.story.forks is None:
+        if option is None:
             return
         choices = self.steps[self.at].choices
         before = [step for step in self.steps if len(step.choices) <= len(choices)]
@@ -135,7 +120,7 @@ class Player(App[None]):
         lane = step.happening.lane
         clients, others = self.story.clients, self.story.others
         colour = COLOURS[clients.index(lane) % len(COLOURS)] if lane in clients else "white"
-        style = "bold red" if step.violates else "" if step.decides else "dim"
+        style = "" if step.decides else "dim"
         text = step.text if len(step.text) <= LONGEST else f"{step.text[: LONGEST - 1]}…"  # the full text is below
         return Text.assemble("  " if lane in others else "", ("▌", colour), (text, style))
 
@@ -150,22 +135,21 @@ class Player(App[None]):
             rule = self._rules.requirement(step.rule)
             now.append(f"\n{rule.id}: {rule.paraphrase}", style="not bold dim")
         self.query_one("#now", Static).update(now)
-        self.query_one("#view", Static).update(_view(self.story.headings, step))
+        self.query_one("#view", Static).update(_view(step))
 
 
-def _view(headings: tuple[str, str, str], step: Step) -> Table:
-    """The parts of the view, the most important one first."""
+def _view(step: Step) -> Table:
     view = step.view
-    readers, ledger, log = headings
+    readers, ledger, log = HEADINGS
     unsynced = "" if all(durable for _, durable, _ in view.log) else " (! not synced)"
     files = [Text(name if durable else f"{name} !", style="" if durable else "red") for name, durable, _ in view.log]
     parts = [
         (readers, [Text.assemble((f"{who}: ", "dim"), sees) for who, sees in view.readers]),
-        (ledger, [Text(_entry(row) if readers == READERS else " ".join(row)) for row in view.ledger]),
+        (ledger, [Text(_entry(row)) for row in view.ledger]),
         (f"{log}{unsynced}", files),
     ]
     table = Table.grid(padding=(0, 1))
-    for heading, rows in parts if readers == READERS else (*parts[1:], parts[0]):
+    for heading, rows in parts:
         table.add_row(Text(heading, style="bold"))
         for row in rows or [Text("nothing yet", style="dim")]:
             table.add_row(row)

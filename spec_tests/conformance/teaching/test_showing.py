@@ -1,5 +1,5 @@
-"""The player: opening a finding or a history; the terminal, the page, and the commands `play` and
-`puzzle`. Every puzzle has one solution, which the checker found.
+"""The player: the terminal, the page, and the commands `play` and `puzzle`. Every puzzle has one solution, which the
+checker found.
 """
 
 import asyncio
@@ -16,19 +16,13 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 from typer.testing import CliRunner
 
-from conformance import reports
 from conformance.command import playing
 from conformance.command.application import application
-from conformance.interface.results import UnusableError
-from conformance.story import Step, Story, page
+from conformance.story import Story, page
 from conformance.teaching.play import puzzles
 from conformance.teaching.play.narration import story_of
-from conformance.teaching.play.opening import open_story
-from conformance.teaching.play.recording import AROUND
 from conformance.teaching.play.scenarios import SCENARIOS
 from conformance.teaching.play.terminal import Player
-from spec_tests.conformance.drafts import Draft, commit, log, read
-from spec_tests.conformance.reports import runs
 
 pytestmark = pytest.mark.xdist_group("stories")
 """The simulator runs each story once."""
@@ -65,7 +59,7 @@ def test_the_option_decisions_omits_the_steps_between_decisions() -> None:
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        ("play", ["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
+        ("play", ["no-such"], "unknown scenario 'no-such'; expected one of lost-write, "),
         ("play", ["--html", "x.html"], "no scenario given; name one, or use --all"),
         ("play", ["--all"], "--all needs --html FOLDER"),
         ("play", ["--all", "--html", __file__], "is a file; expected a folder"),
@@ -164,21 +158,6 @@ def test_keys_go_to_steps_and_decisions_and_into_a_fork(keys: str, sentence: str
     assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
-def bad(name: str) -> Path:
-    return runs.HISTORIES / "bad" / f"{name}.jsonl"
-
-
-def test_a_recorded_story_opens_at_its_violation_and_has_no_forks() -> None:
-    player, keys = Player(open_story(bad("lost-on-restart"))), set[str]()
-
-    async def bound(pilot: Pilot[None]) -> None:
-        keys.update(player.active_bindings)
-
-    shown, _ = played(player, "v", "f", bound)
-    assert shown.startswith("6 of 7. Violation, visible now: ") and "CM-COMMIT-08: " in shown
-    assert "v" in keys and not keys & {"f", "s"}
-
-
 # Puzzles
 
 
@@ -212,114 +191,3 @@ def test_a_wrong_answer_says_which_half_is_wrong() -> None:
 def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
     assert puzzle_command("--html", tmp_path / "a/puzzles.html").exit_code == 0
     assert [puzzle["number"] for puzzle in data_of((tmp_path / "a/puzzles.html").read_text())] == [*EVERY]
-
-
-# Opening a finding or a history
-
-
-FOUND = sorted((Path(reports.__file__).parents[1] / "findings/found").iterdir())
-
-
-def before_violation(story: Story) -> Step:
-    return story.steps[[step.violates for step in story.steps].index(True) - 1]
-
-
-@pytest.mark.parametrize("path", runs.histories("bad"), ids=lambda path: path.stem)
-def test_a_bad_history_shows_its_violation_and_the_rule(path: Path) -> None:
-    story = open_story(path)
-    violations = [step for step in story.steps if step.violates]
-    assert violations and all(step.rule for step in violations)
-    assert {step.happening.lane for step in story.steps} <= {*story.lanes, ""}
-    assert violations[0].rule in story.ends
-
-
-@pytest.mark.parametrize("path", runs.histories("good"), ids=lambda path: path.stem)
-def test_a_good_history_is_played_without_a_violation(path: Path) -> None:
-    story = open_story(path)
-    assert not any(step.violates for step in story.steps)
-    assert story.ends == "No violation."
-
-
-def test_the_player_knows_an_owner_only_by_its_answers() -> None:
-    """Two attempts were answered `ratified` for one version. The player shows both, each with its operation."""
-    story = open_story(bad("two-winners-of-one-version"))
-    assert story.forks is None and "no other choice can be tried" in story.about
-    rows = [row[:2] for row in before_violation(story).view.ledger if row[0] == "version 1:"]
-    assert len({attempt for _, attempt in rows}) == 2
-    assert all("operation" in row[-1] for row in story.steps[-1].view.ledger)
-
-
-def test_a_reports_finding_opens_by_its_file_or_folder(tmp_path: Path) -> None:
-    case = runs.failed(bad("lost-on-restart"))
-    (file,) = (path for path in reports.write_bundle(runs.run(case), case, tmp_path) if path.name == "finding.json")
-    story = open_story(file)
-    assert story.title == f"Check: {case.title}"
-    assert story.steps == open_story(tmp_path).steps == open_story(bad("lost-on-restart")).steps
-
-
-@pytest.mark.parametrize("folder", FOUND, ids=lambda folder: folder.name)
-def test_a_stored_finding_is_played_with_its_violations(folder: Path) -> None:
-    story = open_story(folder / "finding.json")
-    finding = reports.read_finding(folder / "finding.json")
-    assert sum(step.violates for step in story.steps) == len(finding.violations)
-
-
-# Long histories
-
-
-def long_history(path: Path, wrong_at: int) -> None:
-    """Write a history of 2000 commits and reads. The read after version `wrong_at` returns the version before it as the
-    latest.
-    """
-    versions = range(1, 2001)
-    draft = Draft(before=1, log=log("old", *(f"a{version}" for version in versions)))
-    for version in versions:
-        draft.asked.append(commit(f"a{version}", version, 4 * version, 4 * version + 1))
-        draft.asked.append(read(4 * version + 2, 4 * version + 3, version - (version == wrong_at)))
-    path.write_text(draft.text(), "utf-8")
-
-
-def test_a_long_history_shows_the_events_around_its_violation(tmp_path: Path) -> None:
-    long_history(tmp_path / "long.jsonl", wrong_at=1500)
-    story = open_story(tmp_path / "long.jsonl")
-    assert before_violation(story).text == "reader gets the answer to operation 2999: commits, latest 1499"
-    assert len(story.steps) < 4 * AROUND
-    left_out = [int(step.text.split()[0].replace(",", "")) for step in story.steps if step.happening.kind == "left out"]
-    assert left_out[0] == 4 * 1499 - AROUND
-    assert "events are not shown and not counted" in story.about
-
-
-# Files that cannot be played
-
-
-HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty; expected a finding"),
-        ("hello\n", "line 1: 'hello'; expected a finding (finding.json) or a history"),
-        ("{}", "line 1: '{}'; expected"),
-        ("[" * 100_000, "line 1: '[["),
-        (EVENTS[0], "line 1: this history cannot be played: a history begins with its header, not with `invoke`"),
-        (HEADER, "it ends after line 1 without a footer"),
-        (HEADER + EVENTS[0] + "x\n", "line 3: this history cannot be played: not an event of a history"),
-        ("".join([HEADER, *EVENTS])[:-20], "line 9: this history cannot be played: cut off after"),
-        ('{"violations": 1}', "is not a finding"),
-    ],
-    ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "finding"],
-)  # fmt: skip
-def test_the_error_for_a_file_that_cannot_be_played_says_why(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "file.json").write_text(text)
-    answer = command(tmp_path / "file.json")
-    assert answer.exit_code == 2
-    assert str(tmp_path / "file.json") in answer.stderr and message in answer.stderr
-
-
-def test_the_error_for_a_finding_without_its_history_names_the_file(tmp_path: Path) -> None:
-    case = runs.failed(bad("lost-on-restart"))
-    reports.write_bundle(runs.run(case), case, tmp_path)
-    (tmp_path / "history.jsonl").unlink()
-    with pytest.raises(UnusableError, match=r"history\.jsonl cannot be read"):
-        open_story(tmp_path)
