@@ -21,9 +21,9 @@ _PANEL = "Start here"
 def demo(folder: Path | None = None, json: bool = False) -> None:
     """Run a demonstration: competing writers commit real data, and nothing is lost.
 
-    Eight processes race to create one table; three ingest a year of flights through Spark while another one reads;
-    two of them are killed in the middle of a commit, and their outcomes are resolved; Spark reads the table
-    back, and every sum must equal the input's. This takes about a minute. Exit code 1: a check failed.
+    Eight processes race to create one table; three ingest a year of flights through Spark; two of them are killed in
+    the middle of a commit, and their outcomes are resolved; Spark reads the table back, and every sum must equal the
+    input's. This takes about a minute. Exit code 1: a check failed.
     """
     from refimpl.demo.story import run
 
