@@ -223,9 +223,6 @@ class CommitInfo:
         value = self.fields.get("txnId")
         return value if isinstance(value, str) and value else None
 
-    def replacing(self, **fields: Any) -> CommitInfo:
-        return CommitInfo({**self.fields, **fields})
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CommitInfo) and self.fields == other.fields
 

@@ -137,13 +137,6 @@ def v2_checkpoint(version: Version, uuid: str) -> str:
     return f"{checked(version):020d}.checkpoint.{uuid}.parquet"
 
 
-def compaction(start: Version, end: Version) -> str:
-    """`<start>.<end>.compacted.json`, both ends included."""
-    if start > end:
-        raise InvalidRequestError(f"a log compaction from {start} to {end} covers no version", start=start, end=end)
-    return f"{checked(start):020d}.{checked(end):020d}.compacted.json"
-
-
 def check_range(start: Version | None, end: Version | None) -> None:
     """Raise `InvalidRequestError` for an invalid bound, and for a range that is empty. None: no bound."""
     for bound in (start, end):

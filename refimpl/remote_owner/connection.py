@@ -92,18 +92,11 @@ class Address:
         return f"{self.delta}/catalogs/{quote(catalog, safe='')}/schemas/{quote(schema, safe='')}"
 
 
-def address_of(
-    url: str,
-    *,
-    token: str | None = None,
-    catalog: str | None = None,
-    schema: str | None = None,
-    allow_http: bool = False,
-) -> Address:
-    """The address for the URL `https://host:port?catalog=C&schema=S`. Arguments take precedence over the URL's query.
+def address_of(url: str, *, token: str | None = None) -> Address:
+    """The address for the URL `https://host:port?catalog=C&schema=S`.
 
-    `token`: default $COMMIT_OWNER_TOKEN. `allow_http`: allow another host without TLS, although the network could read
-    the token. Raises `InvalidRequestError`.
+    `token`: default $COMMIT_OWNER_TOKEN. `allow-http=true` in the URL allows another host without TLS, although the
+    network could read the token. Raises `InvalidRequestError`.
     """
     try:
         parts = urlsplit(url)
@@ -127,11 +120,11 @@ def address_of(
         raise InvalidRequestError(
             f"unknown option {unknown[0]!r} in the URL of {host}; expected one of {', '.join(_OPTIONS)}"
         )
-    allowed = allow_http or given.get("allow-http", "").lower() == "true"
+    allowed = given.get("allow-http", "").lower() == "true"
     if scheme == "http" and not is_loopback(host) and not allowed:
         raise InvalidRequestError(
-            f"http://{host} would send the token and the data's locations unencrypted; use https://, or pass "
-            f"allow_http=True (in a URL: ?allow-http=true)"
+            f"http://{host} would send the token and the data's locations unencrypted; use https://, or add "
+            f"?allow-http=true to the URL"
         )
     secret = (os.environ.get(TOKEN_VARIABLE) if token is None else token) or None
     if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret):
@@ -141,8 +134,8 @@ def address_of(
         host=host,
         port=port or _PORTS[scheme],
         path=parts.path.rstrip("/"),
-        catalog=catalog or given.get("catalog") or DEFAULT_CATALOG,
-        schema=schema or given.get("schema") or DEFAULT_SCHEMA,
+        catalog=given.get("catalog") or DEFAULT_CATALOG,
+        schema=given.get("schema") or DEFAULT_SCHEMA,
         token=secret,
     )
 
@@ -541,8 +534,7 @@ class DeltaCalls:
         if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:
             return self.refused(what, refusal)
         return InvalidRequestError(
-            f"{self.address.server} has no {what}: {refusal}; add ?catalog=C&schema=S to the URL, or pass catalog= and "
-            f"schema="
+            f"{self.address.server} has no {what}: {refusal}; add ?catalog=C&schema=S to the URL"
         )
 
     def refused(self, what: str, refusal: Refusal) -> DeltaError:

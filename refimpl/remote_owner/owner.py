@@ -99,6 +99,8 @@ from refimpl.storage.log_store import LogStore
 logger = logging.getLogger(__name__)
 
 PAGE: Final = 1000
+TIMEOUT: Final = 30.0
+"""Seconds until a request counts as unanswered; longer than the server's own deadline."""
 TABLES_KEPT: Final = 10_000
 """Maximum number of tables remembered by id. Other tables are searched in the server's list."""
 
@@ -199,16 +201,13 @@ class RemoteOwner:
     Safe to share between threads, and across `fork`. All errors name the server.
     """
 
-    def __init__(
-        self, address: Address, environment: Environment, *, timeout: float = 30.0, connection: Transport | None = None
-    ) -> None:
-        """`timeout`: seconds until a request counts as unanswered; longer than the server's own deadline.
-        `connection`: a replacement for the HTTP connection."""
+    def __init__(self, address: Address, environment: Environment, *, connection: Transport | None = None) -> None:
+        """`connection`: a replacement for the HTTP connection."""
         self.address = address
         self.name = address.catalog
         self.conf: Mapping[str, str] = {}
         self._environment = environment
-        self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=timeout))
+        self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=TIMEOUT))
         self._seen: dict[str, _Table] = {}
         """Known tables, by id."""
         self._staged: dict[str, tuple[_FullName, StagedTable]] = {}

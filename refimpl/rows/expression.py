@@ -30,10 +30,7 @@ from refimpl.schema.schema import FLOATS, DataType, Decimal, Field, Primitive, S
 def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
     """The expressions' values for each row, in the order of the rows."""
     # `pyarrow.acero` has the same names, but imports `pyarrow.dataset`, which imports pandas
-    try:
-        from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
-    except ImportError:  # another version of Arrow
-        from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+    from pyarrow._acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
     plan = Declaration.from_sequence(
         [

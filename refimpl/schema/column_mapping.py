@@ -6,7 +6,7 @@ columns (`refimpl.schema.schema.Field`).
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -164,10 +164,3 @@ def _check_distinct(schema: Struct, known: Struct) -> None:
 def _ids(schema: Struct) -> list[int]:
     numbers = (column.metadata.get(FIELD_ID) for column, _ in walk(schema))
     return [number for number in numbers if type(number) is int]
-
-
-def planned(schema: Struct, properties: Mapping[str, str], new_id: Callable[[], str]) -> Struct:
-    """The schema of a table that will be created with these properties, for files that are written before."""
-    metadata = Metadata(id="", schema_string=schema.to_json(), configuration=dict(properties))
-    protocol = Protocol(min_reader_version=2, min_writer_version=5)
-    return of_table(protocol, assigned(metadata, None, new_id))

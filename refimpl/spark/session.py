@@ -50,7 +50,6 @@ _LOOPBACK: Final = "127.0.0.1"
 
 def local_session(
     *,
-    app_name: str = "refimpl",
     cores: int | None = None,
     shuffle_partitions: int | None = None,
     memory: str = "1g",
@@ -92,7 +91,7 @@ def local_session(
         **SETTINGS,
         **(settings or {}),
     }
-    builder = SparkSession.builder.master(f"local[{threads},{max_failures}]").appName(app_name)
+    builder = SparkSession.builder.master(f"local[{threads},{max_failures}]").appName("refimpl")
     for key, value in conf.items():
         builder = builder.config(key, value)
     with interrupts_deferred():

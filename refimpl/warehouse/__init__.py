@@ -318,13 +318,7 @@ def open(  # noqa: A001
 
 @overload
 def open(  # noqa: A001
-    directory: str,
-    *,
-    token: str | None,
-    catalog: str | None = None,
-    schema: str | None = None,
-    allow_http: bool = False,
-    environment: Environment | None = None,
+    directory: str, *, token: str | None, environment: Environment | None = None
 ) -> RemoteWarehouse: ...
 
 
@@ -337,9 +331,6 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     name: str | None = None,
     conf: Mapping[str, str] | None = None,
     token: str | None = None,
-    catalog: str | None = None,
-    schema: str | None = None,
-    allow_http: bool = False,
     environment: Environment | None = None,
 ) -> AnyWarehouse:
     """The warehouse at `directory`, with its owner; or, by the URL of a server, a schema of its catalog.
@@ -353,26 +344,28 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     for a damaged ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for
     one host.
 
-    Of a server, `https://host:port` or `http://127.0.0.1:port`: `token` (default: $COMMIT_OWNER_TOKEN), `catalog`
-    (default: unity) and `schema` (default: default), which may also be in the URL: `?catalog=C&schema=S`. `allow_http`:
-    send the token to another host without TLS. Nothing is sent before the first table is asked for.
+    Of a server, `https://host:port` or `http://127.0.0.1:port`: `token` (default: $COMMIT_OWNER_TOKEN). The URL may end
+    with `?catalog=C&schema=S` (default: unity and default); `allow-http=true` in it sends the token to another host
+    without TLS. Nothing is sent before the first table is asked for.
     """
     if not isinstance(directory, str | os.PathLike) or not str(directory):
         raise InvalidRequestError(f"invalid warehouse {directory!r}; expected a folder's path, or the URL of a server")
     if is_url(directory):
         if create or roots or stores or name or conf:
             raise InvalidRequestError("create, roots, stores, name and conf are for folders, not for a server's URL")
-        return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
+        from refimpl.remote_owner.connection import address_of
+        from refimpl.remote_owner.owner import RemoteOwner
+
+        environment = environment or Environment()
+        return RemoteWarehouse(RemoteOwner(address_of(str(directory), token=token), environment), environment)
     scheme, separator, _ = str(directory).partition("://")
     if separator and scheme.isalnum():
         raise InvalidRequestError(
             f"invalid warehouse {str(directory)!r}: unknown scheme {scheme}; expected http:// or "
             "https://, or a folder's path"
         )
-    if token is not None or catalog is not None or schema is not None or allow_http:
-        raise InvalidRequestError(
-            f"token, catalog, schema and allow_http are for servers; {str(directory)!r} is not a URL (https://host:port)"
-        )
+    if token is not None:
+        raise InvalidRequestError(f"a token is for servers; {str(directory)!r} is not a URL (https://host:port)")
     home = _resolved(directory)
     environment = environment or Environment()
     folder = home / OWNER_FOLDER
@@ -433,16 +426,6 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     if wanted_roots:
         owner.add_roots(wanted_roots)
     return Warehouse(home, owner, environment)
-
-
-def _remote(
-    url: str, environment: Environment, token: str | None, catalog: str | None, schema: str | None, *, allow_http: bool
-) -> RemoteWarehouse:
-    from refimpl.remote_owner.connection import address_of
-    from refimpl.remote_owner.owner import RemoteOwner
-
-    address = address_of(url, token=token, catalog=catalog, schema=schema, allow_http=allow_http)
-    return RemoteWarehouse(RemoteOwner(address, environment), environment)
 
 
 def _refuse_lost_owner(owner: LocalOwner, name: str | None, home: Path, environment: Environment) -> None:

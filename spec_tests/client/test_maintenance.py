@@ -219,7 +219,7 @@ def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compactio
         write_checksum(table, version)
     if compaction:
         for start, end in ((1, 2), (4, 6), (5, 6)):  # of another writer; this client does not read them
-            table.log.overwrite(log_path.compaction(start, end), b"{")
+            table.log.overwrite(f"{start:020d}.{end:020d}.compacted.json", b"{")
     if checkpoint is not None:
         write_checkpoint(table, 1)
         write_checkpoint(table, checkpoint)

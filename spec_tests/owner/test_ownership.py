@@ -157,7 +157,7 @@ def test_a_log_without_version_0_is_not_taken_over(warehouse: refimpl.Warehouse)
 def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimpl.Warehouse) -> None:
     """in-commit timestamps, rule 3: if the table had no in-commit timestamps, the modification time counts."""
     log = filesystem_table(warehouse.directory / "plain", versions=1)
-    log.put_if_absent(log_path.commit(1), actions.encode([info(START).replacing(inCommitTimestamp=None)]))
+    log.put_if_absent(log_path.commit(1), actions.encode([info(START, inCommitTimestamp=None)]))
     os.utime(log.folder / log_path.commit(1), (5_000, 5_000))
     for timestamp, lands in ((5_000_000, False), (5_000_001, True)):
         outcome = take_over(warehouse, log, version=2, proposal=proposed(ownership_change(MANAGED_COMMIT, timestamp)))

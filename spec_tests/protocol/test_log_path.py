@@ -112,9 +112,3 @@ def test_an_invalid_uuid_has_no_staged_name(attempt: str) -> None:
     assert log_path.staged_commit(0, UUID) == f"{ZEROS}.{UUID}.json"
     with pytest.raises(InvalidRequestError):
         log_path.staged_commit(0, attempt)
-
-
-def test_a_compaction_that_ends_before_it_starts_has_no_name() -> None:
-    assert log_path.compaction(3, 3) == f"{3:020d}.{3:020d}.compacted.json"
-    with pytest.raises(InvalidRequestError):
-        log_path.compaction(4, 3)

@@ -67,6 +67,7 @@ def new_attempt() -> AttemptId:
 
 
 def info(timestamp: int, **fields: object) -> CommitInfo:
+    """`fields` replace those of a write."""
     return CommitInfo(
         {"inCommitTimestamp": timestamp, "operation": "WRITE", "txnId": f"transaction-{uuid.uuid4()}", **fields}
     )

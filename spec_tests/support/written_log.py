@@ -259,7 +259,7 @@ def v2(version: int, extension: str = "parquet") -> LogPath:
 
 
 def compaction(start: int, end: int) -> LogPath:
-    return named(log_path.compaction(start, end))
+    return named(f"{start:020d}.{end:020d}.compacted.json")
 
 
 def checksum(version: int) -> LogPath:
