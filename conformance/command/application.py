@@ -213,7 +213,7 @@ for function, epilog in (
         ),
     ),
     (playing.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
-    (learning.new, examples("new my-owner --language rust", "new my-owner --language go --json")),
+    (learning.new, examples("new my-owner --language rust", "new my-owner --language go")),
     (
         learning.learn,
         examples(

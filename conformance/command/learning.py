@@ -13,10 +13,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import typer
 
-from conformance.command.output import PROGRAM, JsonOption, argument, option, say, show, show_json
+from conformance.command.output import PROGRAM, argument, option, say, show
 from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import one_line
 from conformance.running.plan import seconds
@@ -62,7 +61,6 @@ def learn(
         int | None, option("--stage N", "last stage to judge; with hint: its stage", show_default=False)
     ] = None,
     deeper: Annotated[bool, option("--deeper", "show the deeper hint (only with hint)")] = False,
-    json: JsonOption = False,
     timeout: Annotated[str, option("--timeout TIME", "timeout of one answer, for example `3s` or `500ms`")] = "3s",
 ) -> None:
     """Learn the protocol: build your own commit owner in thirteen stages, in about an hour.
@@ -77,7 +75,7 @@ def learn(
 
     if action is not None and action not in list(Action):
         raise UnusableError(f"unknown action {action!r}; expected {', '.join(Action)}")
-    _consistent(action, language=language, stage=stage, deeper=deeper, json=json)
+    _consistent(action, language=language, stage=stage, deeper=deeper)
     if action is None:
         _create(directory, language)
         return
@@ -87,7 +85,7 @@ def learn(
         _hint(exercise, stage, patience, deeper=deeper)
         return
     if action == Action.CHECK:
-        raise typer.Exit(_check(exercise, stage, patience, json=json))
+        raise typer.Exit(_check(exercise, stage, patience))
     last: int = ExitCode.INCOMPLETE
 
     def judged() -> None:
@@ -95,7 +93,7 @@ def learn(
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         try:
-            last = _check(exercise, stage, patience, json=json)
+            last = _check(exercise, stage, patience)
         except UnusableError as error:
             last = error.exit_code
             say(f"error: {error.problem}")
@@ -108,7 +106,7 @@ def learn(
         raise typer.Exit(last) from None
 
 
-def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
+def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool) -> None:
     """Check the combination of options. Raises `UnusableError` for an option that the action does not have."""
     from conformance.teaching.learn import STAGES
 
@@ -116,10 +114,8 @@ def _consistent(action: str | None, *, language: str | None, stage: int | None, 
         raise UnusableError(f"--language is only for a new folder, not for {action}; exercise.json holds the language")
     if deeper and action != Action.HINT:
         raise UnusableError("--deeper works only with the action hint")
-    if (stage is not None or json) and action is None:
-        raise UnusableError("--stage and --json need an action: check, watch or hint")
-    if json and action == Action.HINT:
-        raise UnusableError("--json works only with check and watch")
+    if stage is not None and action is None:
+        raise UnusableError("--stage needs an action: check, watch or hint")
     if stage is not None and not 1 <= stage <= len(STAGES):
         raise UnusableError(f"invalid --stage {stage}; expected 1 to {len(STAGES)}")
 
@@ -138,16 +134,13 @@ def _create(directory: Path, language: str | None) -> None:
 # Judging
 
 
-def _check(exercise: "Exercise", stage: int | None, timeout: float, *, json: bool) -> int:
+def _check(exercise: "Exercise", stage: int | None, timeout: float) -> int:
     """Print the judgement; returns the exit code."""
     from conformance.teaching import learn
 
     last = stage or len(learn.STAGES)
     judgement = learn.judge(_built(exercise), last=last, timeout=timeout)
-    if json:
-        show_json(_document(judgement, last))
-    else:
-        _show(exercise, judgement, last)
+    _show(exercise, judgement, last)
     if judgement.failure is None:
         return ExitCode.CONFORMANT
     return ExitCode.USAGE if judgement.failure.broken else ExitCode.VIOLATION
@@ -160,21 +153,6 @@ def _built(exercise: "Exercise") -> tuple[str, ...]:
     if build := scaffold.PROJECTS[exercise.language].build:
         say(f"building: {build}")
     return learn.command(exercise)
-
-
-def _document(judgement: "Judgement", last: int) -> dict[str, Any]:
-    from conformance.teaching.learn import STAGES
-
-    failure = judgement.failure
-    stages = [
-        {"stage": stage.number, "title": stage.title, "page": stage.page, "passed": stage.number <= judgement.passed}
-        for stage in STAGES[:last]
-    ]
-    details = failure and {**msgspec.structs.asdict(failure), "stage": failure.stage.number, "page": failure.stage.page}
-    return {
-        "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": details,
-        "seconds": round(judgement.seconds, 3),
-    }  # fmt: skip
 
 
 def _show(exercise: "Exercise", judgement: "Judgement", last: int) -> None:
@@ -230,7 +208,7 @@ def _show_exchanges(exchanges: "tuple[Sent, ...]") -> None:
     alike = groupby(shown, lambda sent: _SHORT_ID.sub("", " ".join(sent)))
     runs = [(run[-1], len(run)) for _, group in alike if (run := list(group))]
     hidden = len(exchanges) - sum(count for _, count in runs[-SHOWN_EXCHANGES:])
-    show("\nexchange" + (f" ({hidden} earlier; all: check --json)" if hidden else "") + ":")
+    show("\nexchange" + (f" ({hidden} earlier)" if hidden else "") + ":")
     for (client, request, answer), times in runs[-SHOWN_EXCHANGES:]:
         _wrapped(f"  {client}: ", request, indent=6)
         _wrapped("    -> ", answer + (f" ({times} times)" if times > 1 else ""), indent=7)
@@ -314,7 +292,6 @@ def new(
     language: Annotated[
         str, option("--language NAME", "python, javascript, rust, go or java (required)", show_default=False)
     ],
-    json: JsonOption = False,
 ) -> None:
     """Create the project of a new commit owner, in any of five languages: a complete adapter without the owner.
 
@@ -328,15 +305,9 @@ def new(
 
     chosen = scaffold.language_named(language)
     scaffold.require_tools(chosen)
-    files, project = scaffold.files_of(chosen), scaffold.PROJECTS[chosen]
-    scaffold.write(directory, files)
+    project = scaffold.PROJECTS[chosen]
+    scaffold.write(directory, scaffold.files_of(chosen))
     subject = f"stdio:{project.program}"
-    if json:
-        show_json({
-            "folder": str(directory), "language": chosen, "files": sorted(files), "owner": project.owner,
-            "build": project.build, "subject": subject,
-        })  # fmt: skip
-        return
     show(f"{directory}: {project.owner} is your owner; README.md says how to go on. Next:")
     steps = [f"cd {quote(str(directory))}", project.build, f'{PROGRAM} smoke "{subject}"']
     for step in (*filter(None, steps), f'{PROGRAM} run "{subject}" --report report'):

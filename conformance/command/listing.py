@@ -102,7 +102,6 @@ def _profiles() -> list[dict[str, Any]]:
         {
             "profile": profile.name,
             "programs": profile.counts[Layer.MODEL],
-            "schedules": profile.counts[Layer.SIMULATION],
             "rounds": profile.counts[Layer.PROCESSES],
             "budget": in_units(profile.budget_seconds),
             "about": profile.about,

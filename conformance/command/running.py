@@ -93,8 +93,7 @@ def run(
         list[str] | None, option("--family NAME", "only checks of this family (repeatable; all: `list families`)")
     ] = None,
     layer: Annotated[
-        list[str] | None,
-        option("--layer NAME", "only this layer: example, model, simulation or processes (repeatable)"),
+        list[str] | None, option("--layer NAME", "only this layer: example, model or processes (repeatable)")
     ] = None,
     known: Annotated[Path | None, option("--known FILE", "list of known failures with reasons (TOML)")] = None,
     write_known: Annotated[

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-import msgspec
 import typer
 
-from conformance.command.output import JsonOption, argument, examples, option, say, show, show_json
+from conformance.command.output import argument, examples, option, say, show
 from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.running.plan import seconds
 
@@ -63,7 +62,6 @@ def explore(
     budget: Annotated[str, option("--budget TIME", "maximum time for each scope, for example 90s or 5m")] = "120s",
     seed: SeedOption = 1,
     workers: WorkersOption = 1,
-    json: JsonOption = False,
 ) -> None:
     """Run every schedule of small scopes, pruned by partial-order reduction."""
     from conformance.simulation import schedule_scopes
@@ -72,17 +70,14 @@ def explore(
     chosen = _chosen([scope.id for scope in known], scopes)
     began = time.perf_counter()
     limit = seconds(budget, "--budget")
-    results = _collected(partial(_explored, limit, seed), chosen, workers, None if json else _show_explored)
+    results = _collected(partial(_explored, limit, seed), chosen, workers, _show_explored)
     bad = sum(result.bad for result in results)
     finished = sum(result.report.finished for result in results)
-    if json:
-        show_json({"seed": seed, "scopes": [result.as_json() for result in results]})
-    else:
-        schedules = sum(result.report.schedules for result in results)
-        show(
-            f"{counted(len(results), 'scope')}, {finished} finished, {schedules:,} schedules, "
-            f"{counted(bad, 'bad schedule')}, in {time.perf_counter() - began:.0f} s"
-        )
+    schedules = sum(result.report.schedules for result in results)
+    show(
+        f"{counted(len(results), 'scope')}, {finished} finished, {schedules:,} schedules, "
+        f"{counted(bad, 'bad schedule')}, in {time.perf_counter() - began:.0f} s"
+    )
     incomplete = ExitCode.CONFORMANT if finished == len(results) else ExitCode.INCOMPLETE
     raise typer.Exit(ExitCode.VIOLATION if bad else incomplete)
 
@@ -100,8 +95,8 @@ def _show_explored(result: schedule_scopes.Explored) -> None:
     space = "finished" if report.finished else f"NOT finished, then {counted(result.random, 'random schedule')}"
     show(
         f"{result.scope}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
-        f"{counted(report.pruned, 'run')} pruned, {space}; {counted(result.outcomes, 'outcome')}, "
-        f"{len(report.switches)} of {report.switch_points} switch points; {result.seconds:.1f} s"
+        f"{counted(report.pruned, 'run')} pruned, {space}; {counted(result.outcomes, 'outcome')}; "
+        f"{result.seconds:.1f} s"
     )
     for violation in result.violations:
         show(f"  {violation}")
@@ -125,7 +120,6 @@ def power_(
     ] = None,
     seed: SeedOption = 1,
     workers: WorkersOption = 1,
-    json: JsonOption = False,
 ) -> None:
     """Cut the power at every effect of every operation, and restart from each possible disk state.
 
@@ -138,11 +132,15 @@ def power_(
     if failing_syncs is not None:
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
     started, chosen = time.perf_counter(), _operations(scopes)
-    results = _collected(partial(_cut, budget, seed), chosen, workers, None if json else _show_cut)
+    results = _collected(partial(_cut, budget, seed), chosen, workers, _show_cut)
     states = sum(result.states for result in results)
     cuts = sum(result.cuts for result in results)
-    summary = f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut"
-    _finish(results, summary, started, json={"seed": seed, "states": states} if json else None)
+    violations = sum(len(result.violations) for result in results)
+    show(
+        f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut, "
+        f"{counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s"
+    )
+    raise typer.Exit(ExitCode.VIOLATION if violations else ExitCode.CONFORMANT)
 
 
 def _cut(budget: power.Budget, seed: int, name: str) -> power.Result:
@@ -206,14 +204,13 @@ Done = TypeVar("Done")
 
 
 def _collected(
-    function: Callable[[str], Done], names: Sequence[str], workers: int, shown: Callable[[Done], None] | None
+    function: Callable[[str], Done], names: Sequence[str], workers: int, shown: Callable[[Done], None]
 ) -> list[Done]:
     """The results of `function`, each shown as soon as it is known."""
     results = []
     for result in _in_order(function, names, workers):
         results.append(result)
-        if shown is not None:
-            shown(result)
+        shown(result)
     return results
 
 
@@ -250,12 +247,3 @@ class _Progress:
             self._last = now
             say(f"{self.name}: {so_far()} so far")
             sys.stderr.flush()
-
-
-def _finish(results: Sequence[Any], summary: str, started: float, *, json: dict[str, Any] | None) -> None:
-    violations = sum(len(result.violations) for result in results)
-    if json is None:
-        show(f"{summary}, {counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s")
-    else:
-        show_json({**json, "scopes": [msgspec.to_builtins(result) for result in results]})
-    raise typer.Exit(ExitCode.VIOLATION if violations else ExitCode.CONFORMANT)

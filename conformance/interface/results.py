@@ -64,8 +64,6 @@ class Layer(StrEnum):
     """Generated sequences of operations against the pure model. Deterministic."""
     PROCESSES = "processes"
     """Concurrent client processes. Not deterministic."""
-    SIMULATION = "simulation"
-    """Every interleaving of effects, every crash. Deterministic."""
 
 
 class Verdict(StrEnum):

@@ -110,7 +110,7 @@ def _unknown(what: str, value: str, known: list[str]) -> str:
     return f"unknown {what} {value!r}{hint} (all {len(known)}: delta-commit-conformance {command})"
 
 
-LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
+LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.PROCESSES)
 """The layers, the cheapest first."""
 
 
@@ -123,7 +123,7 @@ class PlannedCase:
     variant: Variant
     seed: int
     count: int
-    """The number of generated scenarios, schedules or rounds; 1 for an example."""
+    """The number of generated scenarios or rounds; 1 for an example."""
     requirements: tuple[str, ...]
     """The requirements of the check that bind the subject on this variant."""
 
@@ -231,7 +231,7 @@ class RunProfile:
     name: str
     about: str
     counts: Mapping[Layer, int]
-    """For each layer, the number of generated scenarios, schedules or rounds of each case; 0 omits the layer. An
+    """For each layer, the number of generated scenarios or rounds of each case; 0 omits the layer. An
     example counts as 1."""
     budget_seconds: float
     """The default of --budget, in seconds of wall-clock time."""
@@ -243,19 +243,19 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
         RunProfile(
             name="quick",
             about="for every change of the subject; about a minute",
-            counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.SIMULATION: 50, Layer.PROCESSES: 1},
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.PROCESSES: 1},
             budget_seconds=300,
         ),
         RunProfile(
             name="standard",
             about="for a release, or every night",
-            counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.SIMULATION: 1_000, Layer.PROCESSES: 5},
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.PROCESSES: 5},
             budget_seconds=3_600,
         ),
         RunProfile(
             name="thorough",
             about="for a change of the protocol; hours",
-            counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.SIMULATION: 10_000, Layer.PROCESSES: 25},
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.PROCESSES: 25},
             budget_seconds=8 * 3_600,
         ),
     )

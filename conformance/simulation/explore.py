@@ -8,7 +8,6 @@ racing client could not run at the branching point, all clients that could run t
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -55,16 +54,6 @@ class Report:
     """Whether all schedules were explored; with pruning, one schedule of each class."""
     longest: int = 0
     """The number of steps of the longest run."""
-    switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """How often one client was interrupted before an effect by another: (client, effect, next client)."""
-    effects: set[tuple[str, str]] = field(default_factory=set)
-    """The effects of each client: (client, effect)."""
-
-    @property
-    def switch_points(self) -> int:
-        """The number of possible switches: from each client, before each kind of its effects, to each other client."""
-        clients = {client for client, _ in self.effects}
-        return len(self.effects) * (len(clients) - 1)
 
 
 @dataclass(slots=True)
@@ -122,7 +111,7 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
     for depth in range(len(path) - 1):
         scheduler.step(path[depth].chosen)
     if path:
-        _make(scheduler, path, report, pruned=pruned)
+        _make(scheduler, path, pruned=pruned)
     deadlock = None
     while True:
         try:
@@ -140,7 +129,7 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
         last = path[-1].chosen if path else ""
         chosen = last if last in awake else awake[0]
         path.append(_Node(enabled, sleep, {chosen} if pruned else set(enabled), chosen=chosen))
-        _make(scheduler, path, report, pruned=pruned)
+        _make(scheduler, path, pruned=pruned)
     report.longest = max(report.longest, len(path))
     return run.finish(deadlock), True
 
@@ -163,13 +152,10 @@ def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
     return {name: other for name, other in known.items() if not dependent(other, step)}
 
 
-def _make(scheduler: Scheduler, path: list[_Node], report: Report, *, pruned: bool) -> None:
+def _make(scheduler: Scheduler, path: list[_Node], *, pruned: bool) -> None:
     """Make the chosen step of the last state, and record its races."""
     node = path[-1]
     step = node.step = scheduler.step(node.chosen)
-    report.effects.add((step.client, step.kind.value))
-    if len(path) > 1 and (before := path[-2].chosen) != step.client and before in node.enabled:
-        report.switches[before, node.enabled[before].kind.value, step.client] += 1
     if pruned:
         _races(path, len(path) - 1, step)
 
@@ -214,7 +200,7 @@ def by_priorities(
         chance = random.Random(f"{seed}/{number}")  # for schedules, not for secrets
         run = begin()
         try:
-            deadlock = _by_chance(run.scheduler, chance, depth, length, report)
+            deadlock = _by_chance(run.scheduler, chance, depth, length)
             report.schedules += 1
             report.longest = max(report.longest, len(run.scheduler.steps))
             outcome = run.finish(deadlock)
@@ -223,12 +209,11 @@ def by_priorities(
         yield outcome
 
 
-def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: int, report: Report) -> str | None:
+def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: int) -> str | None:
     names = sorted(scheduler.pending())
     chance.shuffle(names)
     priority = {name: depth + rank for rank, name in enumerate(names)}
     changes = {chance.randrange(1, max(2, length)): depth - 1 - number for number in range(1, depth)}
-    last = ""
     try:
         while enabled := _enabled(scheduler):
             chosen = max(enabled, key=lambda name: priority[name])
@@ -236,11 +221,7 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
             if lowered is not None:
                 priority[chosen] = lowered
                 chosen = max(enabled, key=lambda name: priority[name])
-            if last != chosen and last in enabled:
-                report.switches[last, enabled[last].kind.value, chosen] += 1
-            report.effects.add((chosen, enabled[chosen].kind.value))
             scheduler.step(chosen)
-            last = chosen
     except Deadlock as error:
         return str(error)
     return None

@@ -457,19 +457,6 @@ class Explored:
     effects: tuple[str, ...] = ()
     """The effects of the first schedule with a violation, for people."""
 
-    def as_json(self) -> dict[str, Any]:
-        report = self.report
-        switches = [
-            {"interrupted": client, "before": effect, "by": other, "times": times}
-            for (client, effect, other), times in sorted(report.switches.items())
-        ]
-        return {
-            "scope": self.scope, "title": self.title, "schedules": report.schedules, "pruned": report.pruned,
-            "finished": report.finished, "random": self.random, "longest": report.longest, "outcomes": self.outcomes,
-            "switches": switches, "switch_points": report.switch_points, "bad": self.bad,
-            "violations": self.violations,
-        }  # fmt: skip
-
 
 def explore_scope(host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress) -> Explored:
     """Explore depth first for at most `budget` seconds. If the space is not finished, run the same number of random

@@ -83,7 +83,7 @@ ADVISED = case(A, Verdict.FAILED, (SHOULD, MAY), requirements=(SHOULD, MAY))
         *(
             (OTHER_MUST, [msgspec.structs.replace(FAILED_FOR_MUST, layer=layer), case(B, requirements=(OTHER_MUST,))],
              HELD, (A, B))
-            for layer in (Layer.MODEL, Layer.PROCESSES, Layer.SIMULATION)
+            for layer in (Layer.MODEL, Layer.PROCESSES)
         ),
         (SHOULD, [ADVISED], RequirementVerdict.WARNED, (A,)),
         (MAY, [ADVISED], OPEN, (A,)),

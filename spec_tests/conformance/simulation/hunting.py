@@ -37,8 +37,6 @@ class Hunt:
 
     found: str | None
     """The violated requirement; None if no violation was found."""
-    tried: int
-    """The number of schedules, interruptions or disks."""
     size: str = ""
     """The size of the counterexample."""
     counterexample: tuple[str, ...] = ()
@@ -49,7 +47,6 @@ class _Mutant:
     """A bad owner."""
 
     id: str
-    title: str
     scope: str
     """The id of a scope of schedules, or the name of an operation, in which the mutant is found."""
     requirement: str
@@ -69,13 +66,13 @@ class ScheduleMutant(_Mutant):
     def hunt(self) -> Hunt:
         scope = scope_of(self)
         with self.host() as host:
-            tried, steps, outcome = first_bad_schedule(host, scope, self.requirement)
+            steps, outcome = first_bad_schedule(host, scope, self.requirement)
             if steps is None:
-                return Hunt(found=min(outcome.requirements, default=None) if outcome else None, tried=tried)
+                return Hunt(found=min(outcome.requirements, default=None) if outcome else None)
         assert outcome is not None
         turns = [f"{client} does {len(effects)} effects, from `{effects[0]}`" for client, effects in turns_of(steps)]
         size = f"{len(turns) - 1} switches, {len(steps)} effects"
-        return Hunt(found=self.requirement, tried=tried, size=size, counterexample=(*turns, *outcome.violations))
+        return Hunt(found=self.requirement, size=size, counterexample=(*turns, *outcome.violations))
 
 
 def scope_of(mutant: ScheduleMutant) -> Scope:
@@ -85,9 +82,9 @@ def scope_of(mutant: ScheduleMutant) -> Scope:
 
 def first_bad_schedule(
     host: SimulatedReference, scope: Scope, requirement: str
-) -> tuple[int, list[Step] | None, Outcome | None]:
-    """The number of tried schedules, and the first that violates the requirement: its steps and its outcome. Without
-    such a schedule: no steps, and the first other bad outcome. Random schedules are tried first, then all in order.
+) -> tuple[list[Step] | None, Outcome | None]:
+    """The first schedule that violates the requirement: its steps and its outcome. Without such a schedule: no steps,
+    and the first other bad outcome. Random schedules are tried first, then all in order.
     """
     start = prepare(scope, host)
     runs: list[ScopeRun] = []
@@ -97,15 +94,14 @@ def first_bad_schedule(
         return runs[0]
 
     by_chance = by_priorities(begin, Report(), seed=0, schedules=RANDOM_SCHEDULES, depth=DEPTH, length=30)
-    tried, other = 0, None
-    for outcome in cast(Iterator[Outcome], chain(by_chance, depth_first(begin, Report()))):
-        tried += 1
+    other = None
+    for tried, outcome in enumerate(cast(Iterator[Outcome], chain(by_chance, depth_first(begin, Report()))), 1):
         if requirement in outcome.requirements:
-            return tried, list(runs[0].scheduler.steps), outcome
+            return list(runs[0].scheduler.steps), outcome
         other = other or (outcome if outcome.violations else None)
         if tried == MOST_SCHEDULES:
             break
-    return tried, None, other
+    return None, other
 
 
 def turns_of(steps: Iterable[Step]) -> list[tuple[str, list[str]]]:
@@ -141,11 +137,10 @@ class PowerMutant(_Mutant):
         with self.host() as host:
             result = power.explore(host, operation_named(self.scope), self.budget, seed=1)
         if not result.violations:
-            return Hunt(found=None, tried=result.starts)
+            return Hunt(found=None)
         (bad,) = result.violations
         return Hunt(
             found=bad.requirement,
-            tried=result.starts,
             size=f"1 cut, {len(bad.lost)} things lost, {len(bad.exchanges)} requests",
             counterexample=(
                 f"interruption: {bad.effect}",
@@ -183,14 +178,13 @@ def recorded(
     mutants: list[M], kind: type[M], field: str, scope: str, requirement: str, *method: Any, **more: Any
 ) -> Callable[[T], T]:
     """Add a mutant to the list. Its `field` is the decorated code or, if `method` names a class and one of its methods,
-    a patch of this method. Its id and title are the name and the docstring of the code.
+    a patch of this method. Its id is the name of the code.
     """
 
     def record(code: T) -> T:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", code.__name__).lower().replace("_", "-")  # type: ignore[attr-defined]
         more[field] = (lambda: mock.patch.object(*method, code)) if method else code
-        title = " ".join((code.__doc__ or "").split())
-        mutants.append(kind(id=name, title=title, scope=scope, requirement=requirement, **more))
+        mutants.append(kind(id=name, scope=scope, requirement=requirement, **more))
         return code
 
     return record

@@ -77,7 +77,7 @@ def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedReference) -> None:
     assert report.finished
     assert [outcome.violations for outcome in outcomes if outcome.violations] == []
     assert all(kinds(outcome) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for outcome in outcomes)
-    assert ("cleaner", "unlink", "reader") in report.switches
+    assert report.schedules > 1
     start = prepare(the_scope("cleanup", "managedCommit", "staged"), host)
     run = ScopeRun(the_scope("cleanup", "managedCommit", "staged"), host, start)
     while enabled := run.scheduler.enabled():

@@ -201,7 +201,6 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
         (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 13"),
         (["{mine}", "check", "--deeper"], "--deeper works only with the action hint"),
         (["{mine}", "check", "--language", "python"], "--language is only for a new folder"),
-        (["{new}", "--json"], "need an action"),
         (["{mine}", "check", "--timeout", "soon"], "invalid --timeout 'soon'"),
         (["{broken}", "check"], "invalid {broken}/exercise.json"),
         (["{empty}", "check"], "owner.py is missing"),
@@ -253,16 +252,6 @@ def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
     ):  # fmt: skip
         assert fact in shown.stdout, shown.stdout
     assert max(map(len, shown.stdout.replace(str(exercise), "mine").splitlines())) <= 79
-
-
-def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
-    result = json.loads(invoke(exercise, "check", "--json", "--timeout", "120s").stdout)
-    assert result["passed"] == 0
-    assert [stage["passed"] for stage in result["stages"]] == [False] * 13
-    failure = result["failure"]
-    assert (failure["stage"], failure["page"], failure["broken"]) == (1, "01-version-0.md", False)
-    assert json.loads(failure["exchange"][0]["request"])["op"] == "create_table"
-    assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
 
 
 def test_an_owner_that_does_not_start_is_shown_with_its_error(tmp_path: Path) -> None:

@@ -192,22 +192,19 @@ def test_the_types_of_each_language_have_every_message_and_field(language: Langu
 def test_the_printed_command_of_a_python_project_exists(on_path: str, tmp_path: Path) -> None:
     if on_path:
         (tmp_path / on_path).symlink_to(sys.executable)
-    words = [sys.executable, "-m", "conformance", "new", tmp_path / "mine", "--language", "python", "--json"]
-    done = subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": str(tmp_path)})
-    command = json.loads(done.stdout)["subject"].removeprefix("stdio:")
-    assert command == f"{on_path or sys.executable} owner.py"
+    words = [sys.executable, "-m", "conformance", "new", tmp_path / "mine", "--language", "python"]
+    done = subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": str(tmp_path)}, text=True)
+    assert f'smoke "stdio:{on_path or sys.executable} owner.py"' in done.stdout
 
 
-def test_new_writes_every_file_and_json_names_the_build_and_the_subject(
+def test_new_writes_every_file_and_prints_the_build_and_the_subject(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: tool)
-    made = json.loads(invoke("new", tmp_path / "mine", "--language", "go", "--json").stdout)
-    assert (made["build"], made["subject"]) == ("go build -o my-owner .", "stdio:./my-owner")
-    assert {str(path.relative_to(tmp_path / "mine")) for path in (tmp_path / "mine").rglob("*")} == set(made["files"])
-    for name, text in scaffold.files_of(Language.GO).items():
-        assert (tmp_path / "mine" / name).read_text("utf-8") == text
-    assert made["owner"] in made["files"]
+    printed = invoke("new", tmp_path / "mine", "--language", "go").stdout
+    assert "  go build -o my-owner .\n" in printed and 'smoke "stdio:./my-owner"' in printed
+    files = {path.name: path.read_text("utf-8") for path in (tmp_path / "mine").rglob("*")}
+    assert files == scaffold.files_of(Language.GO)
 
 
 @pytest.mark.parametrize(
