@@ -1,4 +1,4 @@
-"""Which mutants one layer of the kit finds alone, and what it takes: generated programs, examples, or processes.
+"""Which mutants generated programs find alone, or pinned ones, and what it takes.
 
 Each mutant gets a process and a budget of its own, so that one that hangs costs its own budget only. A third of the
 mutants is held out: `--holdout` alone runs them, when alphabet and rules are built, and not before.
@@ -26,9 +26,7 @@ from conformance.programs.program import HEAVY_EVERY
 from conformance.programs.running import Generation
 from spec_tests.conformance import kills
 
-LAYERS: Final = {
-    "programs": Layer.MODEL, "pinned": Layer.MODEL, "examples": Layer.EXAMPLE, "processes": Layer.PROCESSES,
-}  # fmt: skip
+LAYERS: Final = ("programs", "pinned")
 GRACE: Final = 120
 """Seconds of wall-clock time for a process to start, to make a program smaller, and to end."""
 LOAD: Final = 20
@@ -58,7 +56,7 @@ class Row:
     """Those of the violation."""
     case: str = ""
     programs: int = 0
-    """The number of programs that ran until then, or of cases of another layer."""
+    """The number of programs that ran until then."""
     steps: int = 0
     """Of the smallest program."""
     operations: int = 0
@@ -132,7 +130,7 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
     mine = [
         case
         for case in kills.every_case(identity)
-        if case.check.layer is LAYERS[layer] and (layer == "pinned") is pinned.is_of_pinned(case.check.name)
+        if case.check.layer is Layer.MODEL and (layer == "pinned") is pinned.is_of_pinned(case.check.name)
     ]
     if layer != "programs":
         yield from ((case, 1, seed) for case in mine)
@@ -148,8 +146,6 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
 def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[CaseResult, int]:
     """The result, and the number of programs until the violation."""
     name = kills.name_of(mutant)
-    if case.check.layer is not Layer.MODEL:
-        return kills.run(case, name, count=count), 1
     result, drawn = generated(name, case, count=count, seed=seed, shrink=False)
     if result.violations and fits(result, mutant):
         return generated(name, case, count=drawn, seed=seed, shrink=True)
@@ -198,52 +194,15 @@ def apart(mutant: Mutant, layer: str, seconds: float, seed: int) -> Row:
     return Row(**{**read, "seen": Seen(read["seen"]), "requirements": tuple(read["requirements"])})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """The rows of one side and one layer."""
-
-    side: str
-    layer: str
-    mutants: int
-    found: int
-    accused: int
-    nothing: int
-    no_verdict: int
-    programs: float
-    """Until the violation: the median of those found."""
-    steps: float
-    operations: float
-    largest_lists: float
-    """The median number of requirements that a violation names."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.layer}, {self.side}s: {self.found} of {self.mutants} found "
-            f"({100 * self.found / self.mutants:.0f}%), {self.accused} reported for another requirement, "
-            f"{self.nothing} nothing seen, {self.no_verdict} no verdict; medians of those found: "
-            f"{self.programs:g} programs, {self.steps:g} steps, {self.operations:g} operations, "
-            f"{self.largest_lists:g} requirements named"
-        )
-
-
-def totals(known: Sequence[Row]) -> list[Totals]:
-    """One for each layer and side."""
-    result = []
+def totals(known: Sequence[Row]) -> Iterator[str]:
+    """A line for each layer and side, with the medians of what was found."""
     for layer, side in sorted({(row.layer, row.side) for row in known}):
         of = [row for row in known if (row.layer, row.side) == (layer, side)]
         found = [row for row in of if row.seen is Seen.FOUND]
-        counts = {seen: sum(row.seen is seen for row in of) for seen in Seen}
-        result.append(
-            Totals(
-                layer=layer, side=side, mutants=len(of), found=len(found), accused=counts[Seen.ACCUSED],
-                nothing=counts[Seen.NOTHING], no_verdict=counts[Seen.ENDED],
-                programs=median([row.programs for row in found] or [0]),
-                steps=median([row.steps for row in found] or [0]),
-                operations=median([row.operations for row in found] or [0]),
-                largest_lists=median([len(row.requirements) for row in found] or [0]),
-            )
-        )  # fmt: skip
-    return result
+        seen = ", ".join(f"{number} {kind}" for kind in Seen if (number := sum(row.seen is kind for row in of)))
+        medians = (median(getattr(row, name) for row in found) for name in ("programs", "steps", "operations"))
+        words = "programs {:g}, steps {:g}, operations {:g}".format(*medians) if found else "nothing found"
+        yield f"{layer}, {side}s: {seen} of {len(of)}; medians of those found: {words}"
 
 
 if __name__ == "__main__":

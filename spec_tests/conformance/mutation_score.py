@@ -1,10 +1,10 @@
 """The mutation score of the checks: every known-bad subject is found, and no good subject is accused.
 
-    python -m spec_tests.conformance.mutation_score [--mutants PATTERN] [--json]     each mutant, and what finds it
+    python -m spec_tests.conformance.mutation_score [--mutants PATTERN]              each mutant, and what finds it
     python -m spec_tests.conformance.mutation_score --sample N [--seed N]            N of them
     python -m spec_tests.conformance.mutation_score --remember [--mutants PATTERN]   search anew; write `kills.json`
     python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
-    python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout] [--json]
+    python -m spec_tests.conformance.mutation_score --layers programs [--side owner] [--sample N] [--holdout]
                                               what one layer finds alone, each mutant for `--seconds` of CPU time
 
 Mutants whose remembered cases do not find them any more are named: their search is slow, until `--remember --mutants
@@ -17,10 +17,9 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from itertools import groupby
 
 from conformance.checks import all_checks
 from conformance.interface.results import Layer, Verdict
@@ -33,36 +32,27 @@ from spec_tests.conformance import kills, layers
 from spec_tests.conformance.kills import Fate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanRuns:
-    subjects: int
-    scenarios: int
-    """The number of generated scenarios."""
-    examples: int
-    alarms: tuple[str, ...]
-    inconclusive: tuple[str, ...]
-    seconds: float
-
-
 def good_names() -> list[str]:
     """The names of the good subjects."""
     return ["model", "model-client", *(kills.name_of(subject) for subject in kills.good())]
 
 
-def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: str = "*") -> CleanRuns:
+def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: str = "*") -> int:
     """Run `scenarios` generated scenarios in total on all good subjects that match, and with `every`, every so many of
-    the examples on each subject. Each subject begins with another example.
+    the examples on each subject. Each subject begins with another example. Print the false alarms, and return their
+    number.
     """
     began = time.monotonic()
     names = [name for name in good_names() if fnmatchcase(name, pattern)]
     plans = [(name, list(kills.cases(kills.identity(name)))) for name in names]
     generated = [(name, case) for name, cases in plans for case in cases if case.check.layer is Layer.MODEL]
     subjects = {name for name, _ in (generated if every is None else plans)}
-    made, shown = 0, 0
-    alarms, inconclusive = list[str](), list[str]()
+    made = shown = alarms = 0
+    inconclusive = Counter[str]()
 
     def accuse(alarm: str) -> None:
-        alarms.append(alarm)
+        nonlocal alarms
+        alarms += 1
         print(f"FALSE ALARM  {alarm}", file=sys.stderr, flush=True)
 
     for number, (name, cases) in enumerate(plans if every else ()):
@@ -83,14 +73,17 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: s
             accuse(f"{name}: {case}: {error.problem}")
             continue
         made += ran
-        if failing([result]):  # not only advice
+        if result.verdict is Verdict.FAILED:
             accuse(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
         elif result.verdict is Verdict.INCONCLUSIVE:
-            inconclusive.append(f"{result.reason}: {name}: {case}")
-    return CleanRuns(
-        subjects=len(subjects), scenarios=made, examples=shown, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
-        seconds=time.monotonic() - began,
-    )  # fmt: skip
+            inconclusive[result.reason] += 1
+    for reason, number in sorted(inconclusive.items()):
+        print(f"no verdict   {number} cases: {reason}")
+    print(
+        f"{alarms} false alarms in {made} generated scenarios and {shown} examples on {len(subjects)} good subjects, "
+        f"{(made + shown) / (time.monotonic() - began):.0f} a second"
+    )
+    return alarms
 
 
 def remember(pattern: str = "*") -> int:
@@ -160,7 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20, help="with --layers: of CPU time, for each mutant")
     parser.add_argument("--holdout", action="store_true", help="with --layers: the third that only this option runs")
     parser.add_argument("-n", type=int, default=1, dest="workers", help="with --layers: mutants at a time")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if options.layers:
         return _layers(options)
@@ -168,27 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{remember(options.mutants)} cases are tried first from now on")
         return 0
     if options.clean is not None:
-        return _clean(options)
-    return _printed(_kill_rows(_chosen(options)), "killed by a requirement that they violate", as_json=options.json)
-
-
-Row = tuple[object, str, bool]
-"""A dataclass, the line that shows it, and whether it is as it should be."""
-
-
-def _printed(rows: Iterable[Row], what: str, *, as_json: bool) -> int:
-    """Print each row when it is known, or all of them as JSON; return the exit code."""
-    known: list[Row] = []
-    for row in rows:
-        known.append(row)
-        if not as_json:
-            print(row[1], flush=True)
-    right = sum(is_right for *_, is_right in known)
-    if as_json:
-        print(json.dumps({"right": right, "subjects": [asdict(subject) for subject, *_ in known]}, indent=2))  # type: ignore[call-overload]
-    else:
-        print(f"{right} of {len(known)} {what}" if known else "no subject matches")
-    return 0 if known and right == len(known) else 1
+        return 1 if clean(options.clean, seed=options.seed, every=options.examples, pattern=options.mutants) else 0
+    return _killed(_chosen(options))
 
 
 def _chosen(options: argparse.Namespace) -> list[Mutant]:
@@ -198,33 +171,23 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
     return random.Random(options.seed).sample(matching, min(options.sample, len(matching)))
 
 
-def _kill_rows(mutants: Iterable[Mutant]) -> Iterator[Row]:
-    stale = list[str]()
+def _killed(mutants: Sequence[Mutant]) -> int:
+    """Print what kills each mutant; return the exit code."""
+    right, stale = 0, list[str]()
     for mutant in mutants:
         kill = kills.kill(mutant)
         text = f"{kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
         killed = kill.fate is Fate.KILLED
+        right += killed
         stale += [mutant.id] if kill.stale else []
-        yield kill, f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", killed
+        print(f"{mutant.id:45} {text if killed else f'{kill.fate.upper()}  {kill.note[:600]}'}", flush=True)
     if stale:
         print(
             f"stale, their remembered cases do not find them any more: {', '.join(stale)}; to search anew: --remember "
             "--mutants NAME", file=sys.stderr,
         )  # fmt: skip
-
-
-def _clean(options: argparse.Namespace) -> int:
-    runs = clean(options.clean, seed=options.seed, every=options.examples, pattern=options.mutants)
-    if options.json:
-        print(json.dumps(asdict(runs), indent=2))
-    else:
-        for reason, cases in groupby(sorted(runs.inconclusive), lambda case: case.partition(": ")[0]):
-            print(f"no verdict   {len(list(cases))} cases: {reason}")
-        print(
-            f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios and {runs.examples} examples "
-            f"on {runs.subjects} good subjects, {(runs.scenarios + runs.examples) / runs.seconds:.0f} a second"
-        )
-    return 1 if runs.alarms else 0
+    print(f"{right} of {len(mutants)} killed by a requirement that they violate" if mutants else "no subject matches")
+    return 0 if mutants and right == len(mutants) else 1
 
 
 def _layers(options: argparse.Namespace) -> int:
@@ -237,12 +200,11 @@ def _layers(options: argparse.Namespace) -> int:
             mutants, layer, seconds=options.seconds, seed=options.seed, workers=options.workers
         ):  # fmt: skip
             known.append(row)
-            if not options.json:
-                print(row, flush=True)
-    if options.json:
-        print(json.dumps({"rows": [*map(asdict, known)], "totals": [*map(asdict, layers.totals(known))]}, indent=1))
-    else:
-        print(*layers.totals(known) or ["no mutant matches, except perhaps some that only --holdout runs"], sep="\n")
+            print(row, flush=True)
+    print(
+        *layers.totals(known) if known else ["no mutant matches, except perhaps some that only --holdout runs"],
+        sep="\n",
+    )
     return 0 if known and all(row.seen is layers.Seen.FOUND for row in known) else 1
 
 
