@@ -11,7 +11,6 @@ table.alter(properties={"delta.enableTypeWidening": "true"}, types={"price": "de
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ import msgspec
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.log.history import HistoryEntry, history
-from refimpl.log.log_reading import LogReader, Replay
+from refimpl.log.log_reading import LogReader
 from refimpl.protocol import log_path
 from refimpl.protocol.actions import Protocol
 from refimpl.protocol.commit_owner import Backfilled, CommitOwner, ResolvedTable, TableState
@@ -132,12 +131,6 @@ class Table:
     def reader(self) -> LogReader:
         """Reads single commits instead of snapshots."""
         return self._reader
-
-    def replayed_by(self, replay: Replay) -> Table:
-        """Another handle, whose snapshots have only what `replay` reads."""
-        other = copy.copy(self)
-        other._reader, other._newest = self._reader.replayed_by(replay), None
-        return other
 
     def snapshot(self, *, version: Version | None = None, timestamp: Moment | None = None) -> Snapshot:
         """The newest version, or the given one, or the version that was the newest at `timestamp`.

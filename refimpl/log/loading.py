@@ -15,7 +15,7 @@ from refimpl.log.log_reading import Loaded, LogReader
 from refimpl.log.log_segment import Commit, LogSegment
 from refimpl.log.table_state import Changes, ReplayedState, collector_paused
 from refimpl.protocol import log_path
-from refimpl.protocol.actions import CommitInfo, Metadata, Protocol
+from refimpl.protocol.actions import CommitInfo
 from refimpl.protocol.commits import CommitsAnswer
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import LogPath, Version
@@ -72,8 +72,6 @@ def _load_from(
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         warnings = [f"{error}; older files were read instead; write a checkpoint" for error in distrusted.values()]
         try:
-            if reader.replay is not None:
-                return reader.replay(reader, segment, warnings)
             return _read(reader, segment, ReplayedState(), warnings)
         except _Unreadable as failure:
             logger.warning("%s; older files are read instead", failure.cause)
@@ -142,24 +140,6 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
     if checksum is not None and checksum.version == segment.version:
         warnings += _compare(reader, checksum, state, time)
     return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
-
-
-def definition(reader: LogReader, segment: LogSegment, warnings: Sequence[str]) -> Loaded:
-    """A `Replay` of the protocol and the metadata alone. Memory: one file of the log."""
-    changes = Changes()
-    for path in segment.checkpoint:
-        from refimpl.log import checkpoint_format
-
-        source = str(reader.log.folder / path.name)
-        try:
-            changes.apply(checkpoint_format.decode(reader.log.read(path.name), source, ("protocol", "metaData")))
-        except CorruptLogError as error:
-            raise _Unreadable(segment.checkpoint, error) from error
-    for commit in segment.commits:
-        changes.apply(action for action in reader.actions(commit) if isinstance(action, Protocol | Metadata))
-    state = ReplayedState(protocol=changes.protocol, metadata=changes.metadata)
-    _checked_time(reader, segment, state, None, segment.last_commit)
-    return Loaded(state=state, segment=segment, in_commit_timestamp=None, warnings=tuple(warnings))
 
 
 def _checked_time(

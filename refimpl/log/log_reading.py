@@ -7,8 +7,6 @@ it with a second listing; one order for both is simpler.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,14 +41,10 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
 
-Replay = Callable[["LogReader", LogSegment, Sequence[str]], Loaded]
-"""Reads a part of a version, such as its definition. The arguments have the log segment and the warnings so far."""
-
-
 class LogReader:
     """One table's log and its owner, if any. Cheap to create; holds no state of the table."""
 
-    __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "replay", "table_id")
+    __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "table_id")
 
     def __init__(
         self,
@@ -59,17 +53,14 @@ class LogReader:
         catalog: CommitOwner | None = None,
         resolved: ResolvedTable | None = None,
         name: str | None = None,
-        replay: Replay | None = None,
     ) -> None:
         """`catalog`: the owner by which the table was found; None for access by path. `resolved`: its
-        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages. `replay`: reads a
-        part of each version; by default, versions are read as a whole."""
+        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages."""
         owned = resolved if resolved is not None and resolved.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
             raise ValueError("an owned table requires its owner")
         self.log = log
         self.name = name
-        self.replay = replay
         self.catalog = catalog
         self.owner = None if owned is None else catalog
         self.table_id = None if owned is None else owned.table_id
@@ -83,13 +74,7 @@ class LogReader:
 
     def without_owner(self) -> LogReader:
         """A reader of the published commits alone."""
-        return LogReader(self.log, catalog=self.catalog, name=self.name, replay=self.replay)
-
-    def replayed_by(self, replay: Replay) -> LogReader:
-        """A reader of the same table that reads only a part of each version."""
-        other = copy.copy(self)
-        other.replay = replay
-        return other
+        return LogReader(self.log, catalog=self.catalog, name=self.name)
 
     def resolved_again(self) -> LogReader:
         """The table at this location as its catalog knows it now, after take-overs and hand-backs."""
@@ -98,7 +83,7 @@ class LogReader:
             resolved = self.catalog.resolve(self.log.location)
         except TableNotFoundError:
             resolved = None
-        return LogReader(self.log, catalog=self.catalog, resolved=resolved, name=self.name, replay=self.replay)
+        return LogReader(self.log, catalog=self.catalog, resolved=resolved, name=self.name)
 
     def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
         """The owner's commits and its latest version; None for access by path. Ask before listing."""

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from refimpl.client.table import Table
-from refimpl.log.loading import definition
 from refimpl.owner.tables import DEFAULT_NAME
 from refimpl.protocol.actions import Metadata
 from refimpl.protocol.commit_owner import CommitOwner
@@ -100,8 +99,8 @@ def open_table(path: str | Path, environment: Environment | None = None) -> Tabl
 
 
 def with_owner(handle: Table) -> Table:
-    """`open_table` for a table that was opened by its path. Reads its protocol and metadata."""
-    snapshot = handle.replayed_by(definition).snapshot()
+    """`open_table` for a table that was opened by its path."""
+    snapshot = handle.snapshot()
     feature, metadata = snapshot.feature, snapshot.metadata
     name = None if feature is None else metadata.configuration.get(feature.owner_property or "")
     if feature is None or name is None:

@@ -11,11 +11,9 @@ import pytest
 
 import refimpl
 from refimpl.care.verify import verify
-from refimpl.client import maintenance
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
-from refimpl.log import checkpoint_format
 from refimpl.protocol.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.protocol.errors import InvalidRequestError, PathAccessError, TableNotFoundError
 from refimpl.protocol.table_feature import MANAGED_COMMIT
@@ -59,16 +57,6 @@ def test_a_table_is_opened_through_the_owner_that_it_names(lakes: tuple[Warehous
         assert properties["delta.managedCommit.commitOwner"] == lake.owner.name
         assert properties.get("delta.managedCommit.commitOwnerConf") == conf
         assert refimpl.open_table(str(made.location)).owner is table.owner
-
-
-def test_the_owner_is_found_without_the_list_of_files(
-    lakes: tuple[Warehouse, Warehouse], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = lakes[0].create_table("orders", SCHEMA, feature=MANAGED_COMMIT)
-    made.append(ROWS)
-    maintenance.write_checkpoint(made)
-    monkeypatch.setattr(checkpoint_format, "read", None)
-    assert refimpl.open_table(made.location).table_id == made.table_id
 
 
 def test_the_warehouse_around_the_table_completes_its_configuration(tmp_path: Path) -> None:
