@@ -47,7 +47,7 @@ class DeltaConnection:
         return DeltaWriter(self.tables, frame)
 
     def table(self, name: str) -> DeltaTable:
-        """The warehouse's table of this name, to change its rows or read its changes. Raises `TableNotFoundError`."""
+        """The warehouse's table of this name, to change its rows. Raises `TableNotFoundError`."""
         return DeltaTable(self.tables, self.tables.by_name(name))
 
     def transaction(self, *names: str) -> SparkTransaction:

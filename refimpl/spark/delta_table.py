@@ -1,4 +1,4 @@
-"""`delta.table("flights")`: DELETE, UPDATE, MERGE and the change data feed with Spark. Methods are named as in Delta.
+"""`delta.table("flights")`: DELETE, UPDATE and MERGE with Spark. Methods are named as in Delta.
 
     delta.table("flights").update(set={"price": "price * 2"}, condition="month = 3")
 
@@ -9,18 +9,14 @@ understands a condition, and not `refimpl.rows.predicate`, then the transaction 
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.client import row_changes
-from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.table import Table
-from refimpl.protocol import actions
-from refimpl.protocol.actions import Add, Cdc, Remove
+from refimpl.protocol.actions import Add
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.rows import predicate
 from refimpl.rows.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
@@ -32,11 +28,10 @@ from refimpl.spark import commit_protocol, plan_reads
 from refimpl.spark.commit_protocol import NewRows, WriteTask
 from refimpl.spark.frames import functions, quoted, spark_schema, table_schema
 from refimpl.spark.plan_reads import Read
-from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
+from refimpl.spark.reader import FILE_COLUMN, path_of, read_files
 from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 _FILES_PER_TASK: Final = 16
@@ -79,37 +74,6 @@ class DeltaTable:
         """Begin a MERGE. In its SQL, columns are `target.x` and `source.x`, or named by the given aliases."""
         return DeltaMerge(self._access, self._table, source, condition, source_alias, target_alias)
 
-    def changes(
-        self,
-        from_version: int | None = None,
-        to_version: int | None = None,
-        *,
-        from_timestamp: int | str | datetime.datetime | None = None,
-        to_timestamp: int | str | datetime.datetime | None = None,
-    ) -> DataFrame:
-        """The change data feed, as `refimpl.client.table.Table.changes`, read by tasks; times as in `timestampAsOf`."""
-        table, spark = self._table, self._access.spark
-        times = {"from_timestamp": from_timestamp, "to_timestamp": to_timestamp}
-        has_end = to_version is not None or to_timestamp is not None
-        mark = None if has_end else plan_reads.mark(table.snapshot())  # a write to this table depends on it
-        reader, files = table.change_files(
-            from_version,
-            to_version,
-            **{
-                name: None if moment is None else milliseconds_of(moment, self._access.time_zone, name)
-                for name, moment in times.items()
-            },
-        )
-        if not files:
-            return spark.createDataFrame([], spark_schema(reader.schema))
-        both = ((file, [file.file] if file.other is None else [file.file, file.other]) for file in files)
-        lines = [(file.version, file.timestamp, actions.encode(pair).decode()) for file, pair in both]
-        work = spark.createDataFrame(lines, "version long, timestamp long, actions string")
-        if mark is not None:
-            work = work.withMetadata("actions", {plan_reads.KEY: mark})
-        tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
-        return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
-
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)
         work = _Work(self._access, self._table, operation)
@@ -117,23 +81,6 @@ class DeltaTable:
         work.change.transaction.parameters |= row_changes.predicate_parameter(text)
         work.change.transaction.check_removable()
         return work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FeedTask:
-    """The function that tasks run for `DeltaTable.changes`."""
-
-    reader: FeedReader
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                file, *others = actions.decode(row["actions"].encode(), source="a read task")
-                other = others[0] if others else None
-                assert isinstance(file, Add | Remove | Cdc)
-                assert isinstance(other, Add | Remove | None)
-                changed = ChangedFile(version=row["version"], timestamp=row["timestamp"], file=file, other=other)
-                yield from self.reader.read([changed])
 
 
 class _Work:

@@ -78,7 +78,7 @@ class DeltaReader:
         if key.lower() not in _BY_LOWER_CASE:
             raise InvalidRequestError(
                 f"unknown option {key!r}; expected {' or '.join(_OPTIONS)}; for the change data feed, use "
-                "delta.table(name).changes",
+                "spark.read.format('delta-owner') with readChangeFeed",
                 option=key,
             )
         self._options[_BY_LOWER_CASE[key.lower()]] = value

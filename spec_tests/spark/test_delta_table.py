@@ -171,7 +171,6 @@ def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Ware
         lambda: handle.update({"id": "rand()"}),
         lambda: handle.update({"price": "1"}),
         lambda: handle.update({"id": "1", "ID": "2"}),
-        lambda: handle.changes(from_timestamp="yesterday"),
         lambda: handle.merge(source.drop("month"), "target.id = source.id").whenMatchedUpdateAll().execute(),
         lambda: handle.update({}),
         lambda: on_spark(handle, delta.spark).execute(),

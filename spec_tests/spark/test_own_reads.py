@@ -239,16 +239,27 @@ def test_an_overwrite_has_the_mode_of_the_session_when_it_runs(
     assert stored(table) == [9]
 
 
-def test_an_overwrite_from_the_change_feed_is_a_conflict(delta: DeltaConnection, warehouse: Warehouse) -> None:
+def test_an_overwrite_from_the_change_feed_is_a_conflict(
+    delta: DeltaConnection, warehouse: Warehouse, tmp_path: Path
+) -> None:
     fed = warehouse.create_table("fed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
-    options = {"readChangeFeed": "true", "startingVersion": "0"}
-    empty = delta.spark.read.format(FORMAT).options(**options).load("fed").select("id", "p")
-    delta.write(empty).mode("append").saveAsTable("fed")
+    lake, once = str(fed.location.parent), tmp_path / "once"
+
+    def feed() -> DataFrame:
+        options = {"readChangeFeed": "true", "startingVersion": "0"}
+        return delta.spark.read.format(FORMAT).options(**options).load("fed").select("id", "p")
+
+    def during(number: int) -> bool:
+        with contextlib.suppress(FileExistsError):  # another row was first
+            once.touch(exist_ok=False)
+            append(refimpl.open(lake).table("fed"), 3)
+        return True
+
+    delta.write(feed()).mode("append").saveAsTable("fed")
     append(fed, 1, 2)
-    frame = delta.table("fed").changes(from_version=0).select("id", "p")
-    append(fed, 3)
+    delta.spark.udf.register("during", during, "boolean")
     with pytest.raises(ConcurrentAppendError):
-        delta.write(frame).mode("overwrite").saveAsTable("fed")
+        delta.write(feed().where("during(id)")).mode("overwrite").saveAsTable("fed")
     assert stored(fed) == [1, 2, 3]
 
 
