@@ -89,7 +89,6 @@ PARAMETERS: Final[dict[str, Any]] = {
     "end": _option("--end", "N", "last version, inclusive (default: the latest)"),
     "attempt": _argument("ATTEMPT", "attempt id: the uuid in the name of the staged file"),
     "to": _option("--to", "N", "last version to publish (default: the latest)"),
-    "by_client": _flag("--by-client", "publish from this process, then report it to the owner (catalogManaged only)"),
     "checkpoint version": _option("--version -v", "N", "version to write it for (default: the latest)"),
     "checksum": _flag("--checksum", "write a version checksum instead"),
     "cleanup older_than": _option(

@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 _PANEL = "Maintenance"
 
 
-@command(_PANEL, "backfill sales --to 20", "backfill sales --by-client", server=True)
-def backfill(warehouse: "AnyWarehouse", table: str, to: int | None = None, by_client: bool = False) -> Result:
+@command(_PANEL, "backfill sales --to 20", server=True)
+def backfill(warehouse: "AnyWarehouse", table: str, to: int | None = None) -> Result:
     """Publish ratified commits, in order and durably.
 
     Each commit becomes `<version>.json` in the table's log. An interrupted backfill is continued.
     """
-    if by_client:
-        done = warehouse.table(table).publish(to)
-    else:
-        done = warehouse.owner.backfill_to_version(warehouse.owner.resolve(table).table_id, to)
+    done = warehouse.owner.backfill_to_version(warehouse.owner.resolve(table).table_id, to)
     published = output.counted(done.published, "commit")
     return Result(done, f"published {published}; the log is complete through version {done.through}")
 
