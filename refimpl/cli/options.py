@@ -113,6 +113,9 @@ PARAMETERS: Final[dict[str, Any]] = {
     "serve backfill_every": _option(
         "--backfill-every", "N", "for tables created over HTTP: publish after every N commits, or: never"
     ),
+    "workers": _option(
+        "--workers", "N", "processes that share the address; two pay for clients of several tables", min=1, max=64
+    ),
     "log_level": _option("--log-level", "LEVEL", "log level: debug, info, warning or error"),
     "name": _argument("NAME", "name of the token: letters, digits, - and _"),
     "scope": _option("--scope", "SCOPE", "read, or write (includes read)"),

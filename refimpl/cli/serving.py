@@ -32,6 +32,7 @@ def serve(
     allow: list[str] | None = None,
     forbid: list[str] | None = None,
     hand_back: bool = True,
+    workers: int = 1,
     log_level: str = "info",
 ) -> None:
     """Serve a warehouse over HTTP, in Unity Catalog's Delta API.
@@ -60,6 +61,7 @@ def serve(
             schemas=tuple(options.names_of(schema)),
             policy=options.policy_of(backfill_every, backlog_limit, allow, forbid, hand_back=hand_back),
             log_level=log_level,
+            workers=workers,
         )
     )
 

@@ -1,15 +1,20 @@
-"""One server process: runs the application in uvicorn, from the first line of output to a graceful stop."""
+"""A server's processes: each runs the application in uvicorn, from the first line of output to a graceful stop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import resource
+import signal
 import socket
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import h11
@@ -18,8 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import refimpl
 from refimpl.catalog.messages import is_loopback
-from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER, MaintenancePolicy
+from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER, MaintenancePolicy, checked_policy
 from refimpl.protocol.errors import InvalidRequestError
+from refimpl.server.access import Tokens
 from refimpl.server.application import Limits, Server, line
 from refimpl.server.names import Names
 from refimpl.server.scheduling import Publisher, shared_environment
@@ -59,39 +65,103 @@ class Serving:
     stop_seconds: int = 20
     """Time for requests to end after a signal to stop."""
     log_level: str = "info"
+    workers: int = 1
+    """Processes that share the address and the ledger. Limits, and the queue of a table's writers, are each one's."""
 
 
 def serve(wanted: Serving) -> None:
     """Serve until the process gets SIGINT or SIGTERM.
 
-    The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
-    server answers. Raises `InvalidRequestError` if it would be open to other machines without a token.
+    The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on
+    clients can connect. Raises `InvalidRequestError` for an invalid name or policy, and if the server would be open to
+    other machines without a token.
 
     It stops within `stop_seconds` and `LAST_SECONDS`. If a call does not end by then, because the disk hangs, the
     process exits with status 1: that is a crash, which loses no acknowledged commit.
     """
     names = Names(wanted.catalog, wanted.schemas)
-    publisher = Publisher(wanted.limits.threads)
-    warehouse = refimpl.open(wanted.warehouse, environment=shared_environment(publisher))
-    server = Server(
-        warehouse, names, policy=wanted.policy, limits=wanted.limits, always_token=not is_loopback(wanted.host)
-    )
-    try:
-        if not is_loopback(wanted.host) and not server.tokens.all():
+    checked_policy(wanted.policy)
+    local = is_loopback(wanted.host)
+    with refimpl.open(wanted.warehouse) as warehouse:
+        directory = warehouse.directory
+        if not local and not Tokens(warehouse).all():
             raise InvalidRequestError(
                 f"{wanted.host} can be reached from other machines and {wanted.warehouse} has no token; "
                 f"create one first: commit-owner token add NAME -w {wanted.warehouse}"
             )
-        listener = open_listener(wanted.host, wanted.port)
-        configure_logs(wanted.log_level)
-        if not is_loopback(wanted.host):
-            message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a TLS proxy in front of this server"
-            logger.warning("%s", line({"message": message}))
-        port = listener.getsockname()[1]
-        shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-        facts = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
-        process = _Process(configuration(server.application, wanted), line(facts))
-        process.run(sockets=[listener])
+    listener = open_listener(wanted.host, wanted.port)
+    configure_logs(wanted.log_level)
+    if not local:
+        message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a TLS proxy in front of this server"
+        logger.warning("%s", line({"message": message}))
+    port = listener.getsockname()[1]
+    shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+    announcement = line({"url": f"http://{shown}:{port}", "catalog": names.catalog, "warehouse": str(directory)})
+    if wanted.workers == 1:
+        _serve(wanted, listener, announcement)
+        return
+    listener.close()  # the address is free; the kernel distributes the connections over sockets that share a port
+    listeners = [open_listener(wanted.host, port, shared=True) for _ in range(wanted.workers)]
+    _serve_together(wanted, listeners, announcement)
+
+
+def _serve_together(wanted: Serving, listeners: list[socket.socket], announcement: str) -> None:
+    """Serve with a process for each listener. A worker that is killed, for example for lack of memory, is replaced: its
+    listener keeps the new connections until then. A worker that ends by itself has failed: the server ends."""
+    stop, woken = socket.socketpair()
+    woken.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    spawn = multiprocessing.get_context("spawn")
+
+    def started(listener: socket.socket) -> SpawnProcess:
+        worker = spawn.Process(target=_work, args=(wanted, listener))
+        worker.start()
+        return worker
+
+    workers = [started(listener) for listener in listeners]
+    print(announcement, flush=True)
+    failed = False
+    while not failed and stop not in wait_for([stop, *(worker.sentinel for worker in workers)]):
+        for index, worker in enumerate(workers):
+            if worker.exitcode is not None and worker.exitcode < 0:
+                message = f"a worker was killed by signal {-worker.exitcode}; another one takes its place"
+                logger.error("%s", line({"message": message}))
+                workers[index] = started(listeners[index])
+            failed = failed or (worker.exitcode is not None and worker.exitcode >= 0)
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join()
+    if failed or any(worker.exitcode not in (0, -signal.SIGTERM) for worker in workers):  # that one had not begun
+        raise SystemExit(1)
+
+
+def _work(wanted: Serving, listener: socket.socket) -> None:
+    """One of several workers. It stops as on SIGTERM when its parent ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def stop_with_parent() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=stop_with_parent, daemon=True).start()
+    configure_logs(wanted.log_level)
+    _serve(wanted, listener)
+
+
+def _serve(wanted: Serving, listener: socket.socket, announcement: str | None = None) -> None:
+    """Serve in this process."""
+    publisher = Publisher(wanted.limits.threads)
+    warehouse = refimpl.open(wanted.warehouse, environment=shared_environment(publisher))
+    names = Names(wanted.catalog, wanted.schemas)
+    server = Server(
+        warehouse, names, policy=wanted.policy, limits=wanted.limits, always_token=not is_loopback(wanted.host)
+    )
+    try:
+        _Process(configuration(server.application, wanted), announcement).run(sockets=[listener])
     finally:
         deadline = time.monotonic() + LAST_SECONDS
         ended = server.close(LAST_SECONDS)
@@ -127,13 +197,14 @@ def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
 class _Process(uvicorn.Server):
     """uvicorn that prints a line once it listens."""
 
-    def __init__(self, config: uvicorn.Config, announcement: str) -> None:
+    def __init__(self, config: uvicorn.Config, announcement: str | None) -> None:
         super().__init__(config)
         self._announcement = announcement
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        print(self._announcement, flush=True)
+        if self._announcement is not None:
+            print(self._announcement, flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the running requests. The signal is handled by this, so it must not kill the process as well."""
@@ -258,8 +329,9 @@ def http_protocol(seconds: float, most: int) -> type[H11Protocol]:
     return Protocol
 
 
-def open_listener(host: str, port: int) -> socket.socket:
-    """A socket that listens on this address; clients that connect are answered once uvicorn is up.
+def open_listener(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that listens on this address, alone or with others; clients that connect are answered once uvicorn is
+    up.
 
     It listens at once, because otherwise a second server could get the same address. It names the protocol TCP
     explicitly: asyncio disables Nagle's algorithm only for such sockets, and with that algorithm an answer's body waits
@@ -268,6 +340,8 @@ def open_listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)

@@ -148,7 +148,7 @@ BENCHMARKS: Final = {
         Claim("one client, over HTTP (commits/s)", per="one client, in process (commits/s)", at_least=0.5),
         Claim("8 tables, over HTTP (commits/s)", per="8 tables, in process (commits/s)", at_least=1),
         Claim("one table, over HTTP (commits/s)", at_least=300),
-        Claim("8 tables, two servers (commits/s)", per="8 tables, in process (commits/s)"),
+        Claim("8 tables, two workers (commits/s)", per="8 tables, in process (commits/s)"),
         Claim("one table, slowest / fastest", at_least=0.2),
     ),
     "checker": Benchmark(

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import itertools
 import json
 import tempfile
 import time
@@ -120,12 +119,9 @@ def client(connection: Connection, kind: type[InProcess | OverHttp], address: st
     connection.send((landed, time.process_time() - used))
 
 
-def run(
-    kind: type[InProcess | OverHttp], addresses: list[str], names: list[str], seconds: float
-) -> tuple[list[int], float]:
-    """The number of commits of each client, and the seconds of processor time of all clients. The clients take the
-    addresses in turn."""
-    clients = [(kind, address, name, seconds) for address, name in zip(itertools.cycle(addresses), names)]
+def run(kind: type[InProcess | OverHttp], address: str, names: list[str], seconds: float) -> tuple[list[int], float]:
+    """The number of commits of each client, and the seconds of processor time of all clients."""
+    clients = [(kind, address, name, seconds) for name in names]
     commits = measure.at_once(client, clients)
     return [landed for landed, _ in commits], sum(used for _, used in commits)
 
@@ -144,8 +140,8 @@ def server(options: Options) -> Iterator[Works]:
     default. In process the client makes the staged file durable; over HTTP the server does.
 
     - `one client`: one process on one table.
-    - `8 tables`: eight processes, a table each. Over HTTP also with two servers on the warehouse, four tables each: one
-      server is one Python process, which uses little more than one core.
+    - `8 tables`: eight processes, a table each. Over HTTP also by `serve --workers 2`: one worker is one Python
+      process, which uses little more than one core.
     - `one table`: eight clients race for every version, in process in the owner's queue. A loser stages again.
       `slowest / fastest` compares how many commits each client landed.
     - `processor time` of a landed commit is shown for each part: the clients, the server's event loop, which does the
@@ -173,7 +169,7 @@ def _measured(seconds: float) -> dict[str, float]:
             for label, tables in tables_of.items():
                 for where, kind, address in (("in process", InProcess, directory), ("over HTTP", OverHttp, url)):
                     before = processor_seconds(process.pid)
-                    landed, clients = run(kind, [address], tables, seconds)
+                    landed, clients = run(kind, address, tables, seconds)
                     after = processor_seconds(process.pid)
                     loop, threads = (now - then for now, then in zip(after, before, strict=True))
                     used = {"clients": clients}
@@ -183,7 +179,7 @@ def _measured(seconds: float) -> dict[str, float]:
                     for part, spent in used.items():
                         figures[f"{label}, {where}, processor time of {part} (ms)"] = spent / sum(landed) * 1000
             figures["one table, slowest / fastest"] = min(landed) / max(landed)
-            with started(*SERVE, directory) as (_, second):
-                landed, _ = run(OverHttp, [url, second], names, seconds)
-                figures["8 tables, two servers (commits/s)"] = sum(landed) / seconds
+        with started(*SERVE, directory, "--workers", "2") as (_, url):
+            landed, _ = run(OverHttp, url, names, seconds)
+            figures["8 tables, two workers (commits/s)"] = sum(landed) / seconds
     return figures

@@ -3,6 +3,7 @@ acknowledged is lost, nothing lands twice."""
 
 import json
 import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import httpx2
+import psutil
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
@@ -443,3 +445,29 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
         handle = remote.table("orders")
         handle.append(pa.table({"id": [3]}))
         assert sorted(handle.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def workers(server: subprocess.Popen[str]) -> list[psutil.Process]:
+    children = psutil.Process(server.pid).children()
+    return [child for child in children if "resource_tracker" not in "".join(child.cmdline())]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("end, status", [("terminate", 0), ("kill", -signal.SIGKILL)])
+def test_killed_workers_are_replaced_and_end_with_the_server(tmp_path: Path, end: str, status: int) -> None:
+    directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True).close()
+    with started(*SERVE, directory, "--workers", "2") as (server, url):
+        with refimpl.open(url) as remote:
+            remote.create_table("orders", pa.schema({"id": pa.int64()})).append(pa.table({"id": [1]}))
+        killed = workers(server)
+        assert len(killed) == 2
+        for worker in killed:
+            worker.kill()
+        with refimpl.open(url) as remote:
+            remote.table("orders").append(pa.table({"id": [2]}))
+            assert sorted(remote.table("orders").snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
+        left = workers(server)
+        getattr(server, end)()
+        assert server.wait(120) == status
+        assert psutil.wait_procs(left, timeout=120)[1] == []
