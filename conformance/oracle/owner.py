@@ -133,8 +133,9 @@ class Facts(NamedTuple):
     """The owner's references to it before a hand-back: under these the table is unknown, or as it was then."""
     asked: bool = False
     """A take-over was requested."""
-    ratified: frozenset[m.AttemptId] = frozenset()
-    """Attempts that were answered as ratified: the owner got them, and knows them after a hand-back, too."""
+    ratified: frozenset[tuple[m.TableRef, m.AttemptId]] = frozenset()
+    """Commits that were answered as ratified, each by the reference in its request: there the owner knows them after a
+    hand-back, too."""
     altered: frozenset[m.AttemptId] = frozenset()
     """Attempts that were sent with other actions, too: the owner may refuse them."""
 
@@ -167,7 +168,8 @@ def commit(
     """managed-commits and catalog-managed, "Commit Protocol". A hand-back is the last commit."""
     version, landed = request.version, world.landed(request.attempt)
     mine = world.replayed(request.attempt, version) and request.attempt not in facts.altered
-    known = landed == version and request.attempt in facts.ratified - facts.altered
+    known = landed == version and (request.table, request.attempt) in facts.ratified
+    known = known and request.attempt not in facts.altered
     match answer:
         case m.Ratified():
             return ratified(world, request, answer.version, landed, facts)

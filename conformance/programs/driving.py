@@ -1400,8 +1400,9 @@ class Drive:
                 refused=facts.refused | {proposal}, early=facts.early | early, beaten=facts.beaten | beaten
             )
         if isinstance(answer, m.Ratified):
-            attempt = getattr(request, "attempt", "")
-            table.facts = table.facts._replace(ratified=table.facts.ratified | {attempt})
+            if isinstance(request, m.Commit | m.HandBack):
+                known = (request.table, request.attempt)
+                table.facts = table.facts._replace(ratified=table.facts.ratified | {known})
             self._is_ratified(table, exchange, request, answer)
         elif isinstance(answer, m.Conflict):
             self._named(table, exchange, answer.winner_table)
@@ -1443,6 +1444,8 @@ class Drive:
                 left = table.facts.left | {table.handle.reference}
                 table.facts = table.facts._replace(left=left - {answer.table})
                 table.handle.reference, table.named = answer.table, True
+                # an outcome is about the reference that was asked about
+                table.worlds = frozenset(world._replace(never=frozenset()) for world in table.worlds)
             if request.attempt not in table.handle.ownership:
                 table.handle.ownership.append(request.attempt)
             lost = ("MC-CONVERT-09",) if any(other.facts.asked for other in self._others(table)) else ()
