@@ -3,9 +3,11 @@ lists and changes these files, and crashes and restarts the owner.
 """
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -111,6 +113,39 @@ class FolderStorage:
         temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
         os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
         return temporary
+
+
+class SavedFiles(MutableMapping[str, bytes]):
+    """A dictionary of an owner's state in a storage: a file for each name, which is the file's first line."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._folder = f"{storage.root}/.owner"
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{sha256(name.encode()).hexdigest()}"
+
+    def __getitem__(self, name: str) -> bytes:
+        file = self._storage.read(self._path(name))
+        if file is None:
+            raise KeyError(name)
+        return file.content.partition("\n")[2].encode()
+
+    def __setitem__(self, name: str, value: bytes) -> None:
+        self._storage.put(self._path(name), f"{quote(name)}\n{value.decode()}", 0)
+
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        self._storage.remove(self._path(name))
+
+    def __iter__(self) -> Iterator[str]:
+        for path in self._storage.list(self._folder):
+            file = self._storage.read(f"{self._folder}/{path}")
+            if file is not None:
+                yield unquote(file.content.partition("\n")[0])
+
+    def __len__(self) -> int:
+        return len(self._storage.list(self._folder))
 
 
 class Commit(msgspec.Struct, kw_only=True):

@@ -1,13 +1,12 @@
 """Good owners: they differ from the model in answers, lists, publishing, state and files, as the documents permit."""
 
-import base64
 import io
 import json
 import re
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote
@@ -412,39 +411,6 @@ class ManyFreedoms(
 
 # Good owners that store their state, their files and their tables differently from the model, as the documents permit.
 # No check may fail for them.
-
-
-class SavedFiles(MutableMapping[str, bytes]):
-    """A dictionary of an owner's state that is stored as files in a folder."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        self.folder = f"{storage.root}/.owner"
-
-    def _path(self, key: str) -> str:
-        return f"{self.folder}/{base64.urlsafe_b64encode(key.encode()).decode()[-100:]}"
-
-    def __getitem__(self, key: str) -> bytes:
-        file = self.storage.read(self._path(key))
-        if file is None:
-            raise KeyError(key)
-        return file.content.partition("\n")[2].encode()
-
-    def __setitem__(self, key: str, value: bytes) -> None:
-        self.storage.put(self._path(key), f"{key}\n{value.decode()}", 0)
-
-    def __delitem__(self, key: str) -> None:
-        self[key]
-        self.storage.remove(self._path(key))
-
-    def __iter__(self) -> Iterator[str]:
-        for name in self.storage.list(self.folder):
-            file = self.storage.read(f"{self.folder}/{name}")
-            if file is not None:
-                yield file.content.partition("\n")[0]
-
-    def __len__(self) -> int:
-        return len(self.storage.list(self.folder))
 
 
 @good("MC-API-01", "CM-CATALOG-02", "FREE-CATALOG-01")

@@ -4,11 +4,8 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, MutableMapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -17,7 +14,7 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.in_process import Handler, InProcess
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
 from conformance.interface.subject import TIMEOUT, AdapterError, Ask
-from conformance.models.storage import FaultControl, FolderStorage
+from conformance.models.storage import FaultControl, FolderStorage, SavedFiles
 from conformance.subjects.names import handler_of
 
 
@@ -83,44 +80,9 @@ def make_durable(model: FaultControl, directory: Path) -> None:
     for folder in (files, saved):
         folder.mkdir(parents=True, exist_ok=True)
     model.storage = FolderStorage(files)
-    model.saved = _SavedFiles(saved)
+    model.saved = SavedFiles(FolderStorage(saved))
     if model.saved:
         model.restart("kit", Restart())
-
-
-class _SavedFiles(MutableMapping[str, bytes]):
-    """A mapping with a file for each name, which may be longer than a file's name: it is the file's first line. A new
-    content replaces the old file atomically."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __setitem__(self, name: str, content: bytes) -> None:
-        temporary = self._folder / "new"
-        temporary.write_bytes(quote(name).encode() + b"\n" + content)
-        temporary.replace(self._path(name))
-
-    def __getitem__(self, name: str) -> bytes:
-        try:
-            return self._path(name).read_bytes().partition(b"\n")[2]
-        except FileNotFoundError:
-            raise KeyError(name) from None
-
-    def __delitem__(self, name: str) -> None:
-        try:
-            self._path(name).unlink()
-        except FileNotFoundError:
-            raise KeyError(name) from None
-
-    def __iter__(self) -> Iterator[str]:
-        files = [path.read_bytes() for path in self._folder.glob("table-*")]
-        return iter(sorted(unquote(file.partition(b"\n")[0].decode()) for file in files))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"table-{sha256(name.encode()).hexdigest()}"
 
 
 # The command

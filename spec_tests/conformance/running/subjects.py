@@ -12,8 +12,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
-from conformance.models.storage import FolderStorage
-from conformance.mutants.good_owners import SavedFiles
+from conformance.models.storage import FolderStorage, SavedFiles
 
 FOREVER = 3_600.0
 
