@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from conformance.command import running
-from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, argument, option, say, show, show_json
+from conformance.command.output import TIMEOUT_TEXT, TimeoutOption, argument, option, say, show
 from conformance.command.reporting import read_result
 from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import one_line
@@ -18,7 +18,6 @@ from conformance.running.plan import profile_named, seconds
 if TYPE_CHECKING:
     from conformance.interface.results import RunResult
     from conformance.reports.page import Column
-    from conformance.reports.stored import MatrixSubject
     from conformance.running.execution import Options
 
 OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client", "reference-client-remote")
@@ -52,7 +51,6 @@ def matrix(
     fetch: Annotated[
         bool, option("--fetch", "first download or build the engines that are missing (Maven, cargo)")
     ] = False,
-    json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
     """Test several subjects and write one page: subjects across, requirements down, a verdict in each cell.
@@ -63,7 +61,7 @@ def matrix(
     """
     from conformance.reports import ReportFolder
     from conformance.reports.page import Column, slug, to_matrix
-    from conformance.reports.stored import Matrix, encoded, write_file
+    from conformance.reports.stored import write_file
     from conformance.running.execution import Options
     from conformance.subjects.names import ENGINES, check_name
 
@@ -97,14 +95,9 @@ def matrix(
         columns += [Column(subject=place, reason="interrupted") for place in places[len(columns) :]]
         page = claimed.path / "index.html"
         write_file(page, to_matrix(columns, output))
-        data = Matrix(subjects=tuple(_as_json(column) for column in columns))
-        write_file(claimed.path / "matrix.json", encoded(data))
-    if json:
-        show_json(data)
-    else:
-        for column in columns:
-            show(f"{column.subject}: {_verdict(column.result) if column.result else f'not run: {column.reason}'}")
-        show(f"page: {page}")
+    for column in columns:
+        show(f"{column.subject}: {_verdict(column.result) if column.result else f'not run: {column.reason}'}")
+    show(f"page: {page}")
     missing = interrupted.is_set() or any(column.result is None for column in columns)
     raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
 
@@ -168,20 +161,3 @@ def _verdict(result: "RunResult") -> str:
     from conformance.reports import summarise
 
     return summarise(result).brief
-
-
-def _as_json(column: "Column") -> "MatrixSubject":
-    from conformance.reports.stored import MatrixSubject
-
-    result = column.result
-    if result is None:
-        return MatrixSubject(subject=column.subject, reason=column.reason)
-    return MatrixSubject(
-        subject=column.subject,
-        name=result.subject.name,
-        version=result.subject.version,
-        side=result.subject.side,
-        exit_code=result.exit_code,
-        seconds=result.environment.seconds,
-        requirements={entry.requirement: entry.verdict for entry in result.requirements},
-    )

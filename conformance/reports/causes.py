@@ -17,14 +17,10 @@ from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
 from conformance.interface import results
-from conformance.mutants import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, cut, in_letters, read_history
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
 from conformance.scenario.running import REQUIREMENTS
-
-MOST_MUTANTS: Final = 3
-"""How many of the kit's bad subjects are named for comparison with one cause."""
 
 TWO_RATIFIED: Final = "two-ratified"
 _SIGNS: Final[dict[str, str]] = {
@@ -313,24 +309,3 @@ def variants_in_words(cases: Sequence[results.CaseResult]) -> str:
     if len(modes) == 1:
         return "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
     return "both table features: " + "; ".join(f"{feature}/{', '.join(names)}" for feature, names in modes.items())
-
-
-def mutants_like(result: results.RunResult, cause: Cause) -> list[str]:
-    """Bad subjects of the kit with a similar defect. The first ones violate the cause's first requirement, and share
-    most words with the cause."""
-    names = [requirement.requirement for requirement in cause.requirements]
-    said = _stems(" ".join([cause.headline, *cause.hints, *(evidence.case.title for evidence in cause.evidence)]))
-    candidates = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
-    near = [mutant for mutant in candidates if not {*names}.difference([_ANY_PROMISE]).isdisjoint(mutant.violates)]
-
-    def likeness(mutant: Mutant) -> tuple[object, ...]:
-        words = _stems(mutant.title)
-        return names[0] not in mutant.violates, -len(words & said) / len(words), -len({*names} & {*mutant.violates})
-
-    subjects = [f"mutant:{mutant.id}" for mutant in sorted(near, key=likeness)]
-    return [name for name in subjects if name != result.subject.named][:MOST_MUTANTS]
-
-
-def _stems(text: str) -> set[str]:
-    """The beginnings of the longer words in a text."""
-    return {word[:6] for word in re.findall(r"[a-z0-9]{4,}", text.lower())} or {""}

@@ -32,7 +32,7 @@ from conformance.interface.results import (
     size_in_words,
 )
 from conformance.interface.safe_text import visible
-from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
+from conformance.reports.causes import Cause, Evidence, causes, variants_in_words
 from conformance.reports.chart import chart, colour_of
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
@@ -274,7 +274,7 @@ class _Explanations:
 
     def _part(self, number: int, cause: Cause) -> dict[str, Any]:
         """`named`: cases of the other checks, each with the command that replays it. `sides`: for each requirement, the
-        side that has to meet it. `compare`: bad subjects of the kit with a similar defect."""
+        side that has to meet it."""
         further = cause.evidence[MOST_EXPLAINED:]
         return {
             "id": f"{self.prefix}cause-{number}",
@@ -283,7 +283,6 @@ class _Explanations:
             "explained": [self._explain(evidence) for evidence in cause.evidence[:MOST_EXPLAINED]],
             "named": [(case, self._replay(case)) for evidence in further for case in evidence.cases],
             "sides": {requirement.requirement: side_of(requirement) for requirement in cause.requirements},
-            "compare": mutants_like(self.result, cause),
         }
 
     def _replay(self, case: CaseResult) -> str:

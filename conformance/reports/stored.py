@@ -23,7 +23,6 @@ from conformance.interface.results import (
     CaseResult,
     Cause,
     Layer,
-    RequirementVerdict,
     RunResult,
     SubjectFacts,
     Violation,
@@ -101,7 +100,6 @@ class _Versioned(msgspec.Struct):
 
 
 FINDING_SCHEMA_VERSION: Final = 1
-MATRIX_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"
 HISTORY: Final = "history.jsonl"
 README: Final = "README.md"
@@ -140,29 +138,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the history's file, in the same folder."""
 
 
-class MatrixSubject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A column of a matrix. Without a run it has only `subject` and `reason`."""
-
-    subject: str
-    """The subject's name on the command line, or the folder of its report."""
-    reason: str = ""
-    """Why there is no run."""
-    name: str = ""
-    version: str = ""
-    side: str = ""
-    exit_code: int | None = None
-    seconds: float = 0.0
-    requirements: dict[str, RequirementVerdict] = msgspec.field(default_factory=dict)
-
-
-class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `matrix.json`."""
-
-    schema: int = MATRIX_SCHEMA_VERSION
-    subjects: tuple[MatrixSubject, ...]
-
-
-FORMATS: Final = ("result", "finding", "matrix", "known-failures")
+FORMATS: Final = ("result", "finding", "known-failures")
 
 
 def schema(name: str = "result") -> dict[str, Any]:
@@ -172,7 +148,6 @@ def schema(name: str = "result") -> dict[str, Any]:
     kind, title, version = {
         "result": (RunResult, "A run of the conformance kit", RESULT_SCHEMA_VERSION),
         "finding": (Finding, f"A {FINDING} of the conformance kit", FINDING_SCHEMA_VERSION),
-        "matrix": (Matrix, "A matrix of the conformance kit", MATRIX_SCHEMA_VERSION),
         "known-failures": (KnownFailures, "A list of known failures, after TOML was read", KNOWN_SCHEMA_VERSION),
     }[name]
     return {

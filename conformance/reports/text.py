@@ -21,7 +21,7 @@ from conformance.interface.results import (
 from conformance.interface.safe_text import block, escaped, one_line, visible
 from conformance.programs.pinned import is_of_pinned
 from conformance.programs.program import step_name
-from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
+from conformance.reports.causes import Cause, causes, recorded_of, variants_in_words
 from conformance.reports.recorded import in_letters
 from conformance.reports.stored import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, Tone, beyond_message, is_selection, reason_for, standing, summarise
@@ -106,8 +106,6 @@ def _cause_lines(result: RunResult, number: int, cause: Cause, folder: Path | No
         yield f"    reproduce: {again}"
     if others := [evidence.case.check for evidence in cause.evidence[1:]]:
         yield f"  also shown by: {listed(others, 4)}"
-    if alike := mutants_like(result, cause):
-        yield f"  bad subjects with a similar defect: {', '.join(alike)}"
     yield ""
 
 

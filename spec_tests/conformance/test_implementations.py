@@ -60,7 +60,7 @@ def test_the_command_of_the_page_writes_one_page(tmp_path: Path, monkeypatch: py
     (command,) = re.findall(r"`delta-commit-conformance (matrix [^`]*)`", PAGE)
     ran = CliRunner().invoke(application, shlex.split(command))
     assert ran.exit_code == 0, ran.output
-    subjects = json.loads((tmp_path / "matrix" / "matrix.json").read_text("utf-8"))["subjects"]
-    assert [each["subject"] for each in subjects] == [file.parent.name for file in REPORTS]
+    *lines, _ = ran.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [file.parent.name for file in REPORTS]
     html = (tmp_path / "matrix" / "index.html").read_text("utf-8")
-    assert all(f'<span class="name">{each["name"]}</span>' in html for each in subjects)
+    assert html.count('<span class="name">') == len(REPORTS)

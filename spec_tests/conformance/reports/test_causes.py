@@ -139,16 +139,6 @@ def test_all_reports_have_the_same_causes_in_one_order() -> None:
     }
 
 
-def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
-    result = runs.run(case("one", violation("LOG-05")))
-    (line,) = [line for line in to_text(result, None).splitlines() if "a similar defect: " in line]
-    assert 0 < line.count("mutant:") <= 3
-    itself = re.search(r"mutant:\S+?(?=,|$)", line)
-    assert itself is not None and itself[0] in reports.to_html(result)
-    subject = msgspec.structs.replace(result.subject, named=itself[0])
-    assert f"a similar defect: {itself[0]}" not in to_text(msgspec.structs.replace(result, subject=subject), None)
-
-
 @pytest.mark.parametrize(
     ("mutant", "family", "headline"),
     [
