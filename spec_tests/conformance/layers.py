@@ -1,4 +1,4 @@
-"""Which mutants generated programs find alone, or pinned ones, and what it takes.
+"""Which mutants one layer of the kit finds alone, and what it takes: generated programs, examples, or processes.
 
 Each mutant gets a process and a budget of its own, so that one that hangs costs its own budget only. A third of the
 mutants is held out: `--holdout` alone runs them, when alphabet and rules are built, and not before.
@@ -26,7 +26,9 @@ from conformance.programs.program import HEAVY_EVERY
 from conformance.programs.running import Generation
 from spec_tests.conformance import kills
 
-LAYERS: Final = ("programs", "pinned")
+LAYERS: Final = {
+    "programs": Layer.MODEL, "pinned": Layer.MODEL, "examples": Layer.EXAMPLE, "processes": Layer.PROCESSES,
+}  # fmt: skip
 GRACE: Final = 120
 """Seconds of wall-clock time for a process to start, to make a program smaller, and to end."""
 LOAD: Final = 20
@@ -56,7 +58,7 @@ class Row:
     """Those of the violation."""
     case: str = ""
     programs: int = 0
-    """The number of programs that ran until then."""
+    """The number of programs that ran until then, or of cases of another layer."""
     steps: int = 0
     """Of the smallest program."""
     operations: int = 0
@@ -130,7 +132,7 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
     mine = [
         case
         for case in kills.every_case(identity)
-        if case.check.layer is Layer.MODEL and (layer == "pinned") is pinned.is_of_pinned(case.check.name)
+        if case.check.layer is LAYERS[layer] and (layer == "pinned") is pinned.is_of_pinned(case.check.name)
     ]
     if layer != "programs":
         yield from ((case, 1, seed) for case in mine)
@@ -146,6 +148,8 @@ def _planned(mutant: Mutant, layer: str, seed: int) -> Iterator[tuple[kills.Case
 def _run(mutant: Mutant, case: kills.Case, *, count: int, seed: int) -> tuple[CaseResult, int]:
     """The result, and the number of programs until the violation."""
     name = kills.name_of(mutant)
+    if case.check.layer is not Layer.MODEL:
+        return kills.run(case, name, count=count), 1
     result, drawn = generated(name, case, count=count, seed=seed, shrink=False)
     if result.violations and fits(result, mutant):
         return generated(name, case, count=drawn, seed=seed, shrink=True)

@@ -73,7 +73,7 @@ def clean(scenarios: int, *, seed: int = 0, every: int | None = None, pattern: s
             accuse(f"{name}: {case}: {error.problem}")
             continue
         made += ran
-        if result.verdict is Verdict.FAILED:
+        if failing([result]):  # not only advice
             accuse(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
         elif result.verdict is Verdict.INCONCLUSIVE:
             inconclusive[result.reason] += 1
