@@ -31,13 +31,14 @@ from refimpl.client.table import Table
 from refimpl.protocol import actions, log_path
 from refimpl.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from refimpl.protocol.commits import InlineProposal, Ratified
-from refimpl.protocol.table_feature import CommitMode
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.rows import predicate
 from refimpl.schema import schema
 from refimpl.schema.features import IsolationLevel
 from refimpl.storage.environment import Environment
-from spec_tests.benchmarks import measure, table
+from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Works
+from spec_tests.support.builders import START, STATISTICS, addition, append, create, new_attempt
 
 # Snapshots
 
@@ -84,22 +85,23 @@ def _filesystem_table(location: Path, commits: int, files: int = 1) -> None:
     log = location / log_path.LOG_FOLDER
     log.mkdir(parents=True)
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    first = [protocol, Metadata(id=table.new_id(), schema_string=table.SCHEMA)]
+    schema_string = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+    first = [protocol, Metadata(id=new_attempt(), schema_string=schema_string)]
     for version in range(commits):
         operation = "WRITE" if version else "CREATE TABLE"
         info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": operation})
-        rest = [table.add() for _ in range(files)] if version else first
+        rest = [addition(stats=STATISTICS) for _ in range(files)] if version else first
         (log / log_path.commit(version)).write_bytes(actions.encode([info, *rest]))
 
 
 def _refresh_of(directory: Path, commits: int) -> Callable[[], float]:
     """Commits to an owned table, and returns the ms until a handle has the new version."""
     warehouse = refimpl.open(directory, create=True)
-    table_id = table.create(warehouse, "history", CommitMode.INLINE)
+    table_id = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="history").table_id
     handle = refimpl.open(directory).table("history")
 
     def land(version: int) -> None:
-        proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(version + 1))
+        proposal = InlineProposal(attempt=new_attempt(), content=append(START + version, stats=STATISTICS))
         assert isinstance(warehouse.owner.commit(table_id, version, proposal), Ratified)
 
     for version in range(1, commits):

@@ -25,13 +25,13 @@ from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol import log_path
 from refimpl.protocol.commits import InlineProposal, Ratified, StagedProposal
 from refimpl.protocol.groups import GroupRatified, Member
-from refimpl.protocol.table_feature import CommitMode
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.storage.environment import host_lock
 from refimpl.storage.locations import OWNER_FOLDER
 from refimpl.storage.log_store import LogStore
-from spec_tests.benchmarks import measure, table
+from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Work, Works
-from spec_tests.support.builders import create
+from spec_tests.support.builders import ON_REQUEST, START, STATISTICS, addition, append, create, new_attempt
 from spec_tests.support.faults import Faults
 
 RAM_DISK = Path("/dev/shm")
@@ -58,7 +58,7 @@ def commit(options: Options) -> Iterator[Works]:
         for storage, parent in places.items():
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent)))
             programs = _programs(folder, stack)
-            works[storage] = partial(_median_commits, storage, programs, itertools.count(2), options.commits)
+            works[storage] = partial(_median_commits, storage, programs, itertools.count(START + 1), options.commits)
             warehouse = stack.enter_context(refimpl.open(folder / "threads", create=True))
             works[f"{storage}, threads"] = _threads(storage, warehouse, max(1, options.commits // 4))
         works["syncs"] = _syncs
@@ -72,8 +72,8 @@ Program = Callable[[bytes, str], object]
 def _programs(folder: Path, stack: ExitStack) -> dict[str, Program]:
     warehouse = stack.enter_context(refimpl.open(folder / "warehouse", create=True))
     owner = warehouse.owner
-    inline = table.create(warehouse, "inline", CommitMode.INLINE)
-    staged = table.create(warehouse, "staged", CommitMode.STAGED)
+    inline = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="inline").table_id
+    staged = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="staged").table_id
     log = LogStore(owner.resolve("staged").location, warehouse.environment)
     versions = {inline: itertools.count(1), staged: itertools.count(1)}
     database, lock = _raw_database(folder), host_lock(folder / "warehouse" / OWNER_FOLDER / LOCK_FILE)
@@ -99,16 +99,16 @@ def _programs(folder: Path, stack: ExitStack) -> dict[str, Program]:
 
     def commit_staged(content: bytes, attempt: str) -> None:
         version = next(versions[staged])
-        file_name = log.stage(table.FEATURE.staging_folder, version, attempt, content)
+        file_name = log.stage(CATALOG_MANAGED.staging_folder, version, attempt, content)
         outcome = owner.commit(staged, version, StagedProposal(attempt=attempt, file_name=file_name))
         assert isinstance(outcome, Ratified)
 
-    pair = [table.create(warehouse, name, CommitMode.INLINE) for name in ("debits", "credits")]
+    pair = [create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=name).table_id for name in ("debits", "credits")]
     pair_versions = itertools.count(1)
 
     def commit_group(content: bytes, attempt: str) -> None:
         version = next(pair_versions)
-        proposals = (InlineProposal(attempt=own, content=content) for own in (attempt, table.new_id()))
+        proposals = (InlineProposal(attempt=own, content=content) for own in (attempt, new_attempt()))
         members = [Member(table_id=t, version=version, proposal=p) for t, p in zip(pair, proposals, strict=True)]
         assert isinstance(owner.commit_group(members), GroupRatified)
 
@@ -127,7 +127,7 @@ def _median_commits(storage: str, programs: dict[str, Program], clock: Iterator[
     figures = {}
 
     def made() -> tuple[bytes, str]:  # the writer's work, not the owner's
-        return table.one_add(next(clock)), table.new_id()
+        return append(next(clock), stats=STATISTICS), new_attempt()
 
     for name, (wall, processor) in measure.in_turns(commits, programs, made).items():
         figures[f"{storage}: {name} (us)"] = wall * 1e6
@@ -163,13 +163,15 @@ def _write_durably(file: Path, content: bytes) -> None:
 def _threads(storage: str, warehouse: refimpl.Warehouse, commits: int) -> Work:
     """Inline commits per second of one thread, and of `THREADS` threads with a table each, whose proposals form
     groups."""
-    tables = [table.create(warehouse, f"t{number}", CommitMode.INLINE) for number in range(THREADS)]
+    tables = [
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{number}").table_id for number in range(THREADS)
+    ]
     versions = {table_id: itertools.count(1) for table_id in tables}
 
     def land(table_id: str) -> None:
         for _ in range(commits):
             version = next(versions[table_id])
-            proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(version + 1))
+            proposal = InlineProposal(attempt=new_attempt(), content=append(START + version, stats=STATISTICS))
             assert isinstance(warehouse.owner.commit(table_id, version, proposal), Ratified)
         warehouse.owner.close()  # the thread's connection
 
@@ -192,7 +194,7 @@ def _syncs() -> dict[str, float]:
         refimpl.open(Path(name) / "warehouse", environment=faults.environment(), create=True) as warehouse,
     ):
         for commit_mode in (CommitMode.INLINE, CommitMode.STAGED):
-            made = create(warehouse, table.FEATURE, commit_mode, name=commit_mode.value, commits=1)
+            made = create(warehouse, CATALOG_MANAGED, commit_mode, name=commit_mode.value, commits=1)
             faults.seen.clear()
             made.land(10)
             count = sum(effect.startswith("fsync") for effect in faults.seen) / 10
@@ -239,7 +241,8 @@ def _contended() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory() as name:
         with refimpl.open(name, create=True) as warehouse:
-            table.create(warehouse, "contended", CommitMode.INLINE)
+            columns = {"id": "long"}
+            warehouse.create_table("contended", columns, commit_mode=CommitMode.INLINE, policy=ON_REQUEST)
         deltalake.DeltaTable.create(str(Path(name) / "peer"), pyarrow.schema([("id", pyarrow.int64())]))
         yield name
 
@@ -262,7 +265,7 @@ def _groups(writers: int, seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         with refimpl.open(name, create=True) as warehouse:
             for number in range(GROUPED):
-                table.create(warehouse, f"t{number}", CommitMode.INLINE)
+                create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{number}")
         clients: list[tuple[object, ...]] = [
             (partial(_commit_groups, number), name, seconds) for number in range(writers)
         ]
@@ -282,7 +285,7 @@ def _commit_groups(number: int, directory: str) -> Callable[[], object]:
         with warehouse.transaction(*names) as group:
             for name in names:
                 transaction = group.table(name).transaction(operation="WRITE")
-                transaction.add(table.add())
+                transaction.add(addition(stats=STATISTICS))
                 transaction.commit()
 
     return commit
@@ -294,7 +297,7 @@ def _append_actions(directory: str) -> Callable[[], object]:
 
     def append() -> object:
         transaction = handle.transaction(operation="WRITE")
-        transaction.add(table.add())
+        transaction.add(addition(stats=STATISTICS))
         return transaction.commit()
 
     return append
@@ -346,7 +349,7 @@ def _transactions(
 UNBACKFILLED = 9
 """The number of newest commits that the owner still stores, in every history."""
 
-START = """
+START_UP = """
 import sys, time
 import refimpl.warehouse
 start = time.process_time()
@@ -389,8 +392,8 @@ def _long_history(directory: Path, commits: int) -> str:
     """Create a warehouse with a table of so many ratified commits; return the table's id."""
     measure.progress(f"building a history of {commits} commits")
     warehouse = refimpl.open(directory, create=True)
-    table_id = table.create(warehouse, "history", CommitMode.INLINE)
-    content = table.one_add(2)
+    table_id = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="history").table_id
+    content = append(START + 1, stats=STATISTICS)
     digest = hashlib.sha256(content).digest()
     log = LogStore(warehouse.owner.resolve(table_id).location, warehouse.environment)
     newest_published = commits - UNBACKFILLED - 1
@@ -401,7 +404,7 @@ def _long_history(directory: Path, commits: int) -> str:
 
     def row(v: int) -> tuple[object, ...]:
         stored = (v, None) if v <= newest_published else (None, content)
-        return (1, v, table.new_id(), "inline", digest, len(content), v + 1, v, *stored)
+        return (1, v, new_attempt(), "inline", digest, len(content), v + 1, v, *stored)
 
     with database:
         database.executemany("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(row, range(1, commits)))
@@ -413,7 +416,7 @@ def _long_history(directory: Path, commits: int) -> str:
 
 def _start_up(directory: Path, commits: int) -> float:
     """The processor time, in ms, to open the owner and resolve the table, in a new process, after the imports."""
-    done = subprocess.run([sys.executable, "-c", START, str(directory)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", START_UP, str(directory)], capture_output=True, text=True, check=True)
     took, latest = done.stdout.split()
     assert int(latest) == commits - 1
     return float(took)

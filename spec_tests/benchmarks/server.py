@@ -20,8 +20,9 @@ import refimpl
 from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER, MaintenancePolicy
 from refimpl.protocol.commits import Conflict, Ratified, StagedProposal
 from refimpl.storage.log_store import LogStore
-from spec_tests.benchmarks import measure, table
+from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Works
+from spec_tests.support.builders import STATISTICS, append
 from spec_tests.support.serving import SERVE, started
 
 DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
@@ -47,7 +48,7 @@ class InProcess:
 
     def propose(self, version: int) -> bool:
         attempt = str(uuid.uuid4())
-        name = self._log.stage("_staged_commits", version, attempt, table.one_add(START + version))
+        name = self._log.stage("_staged_commits", version, attempt, append(START + version, stats=STATISTICS))
         proposal = StagedProposal(attempt=attempt, file_name=name)
         outcome = self._warehouse.owner.commit(self._table.table_id, version, proposal)
         assert isinstance(outcome, Ratified | Conflict), outcome
@@ -81,7 +82,7 @@ class OverHttp:
         return contextlib.nullcontext(False)
 
     def propose(self, version: int) -> bool:
-        content = table.one_add(START + version)
+        content = append(START + version, stats=STATISTICS)
         name = f"{version:020d}.{uuid.uuid4()}.json"
         (self._folder / name).write_bytes(content)
         commit = {"version": version, "timestamp": START + version, "file-name": name, "file-size": len(content),

@@ -47,7 +47,7 @@ START = 1_000
 METADATA_ID = "6d1f2a54-0000-4000-8000-000000000000"
 """The `metaData.id` of the test tables; it never changes."""
 
-ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
+ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=100_000)
 """A policy without automatic backfill."""
 
 FEATURES_AND_COMMIT_MODES = [
@@ -102,19 +102,23 @@ def first_version(feature: TableFeature | None, timestamp: int = START) -> bytes
     return actions.encode([info(timestamp), protocol_of(feature), metadata_of(feature)])
 
 
-def addition(path: str | None = None) -> Add:
+STATISTICS = '{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"nullCount":{"id":0}}'
+
+
+def addition(path: str | None = None, *, stats: str | None = None) -> Add:
     return Add(
         path=path or f"part-00000-{uuid.uuid4()}.parquet",
         partition_values={},
         size=100,
         modification_time=START,
         data_change=True,
+        stats=stats,
     )
 
 
-def append(timestamp: int, *, lines: int = 1) -> bytes:
+def append(timestamp: int, *, lines: int = 1, stats: str | None = None) -> bytes:
     """A commit that adds `lines` files."""
-    return actions.encode([info(timestamp), *(addition() for _ in range(lines))])
+    return actions.encode([info(timestamp), *(addition(stats=stats) for _ in range(lines))])
 
 
 def refused(outcome: object, reason: RejectionReason) -> None:
