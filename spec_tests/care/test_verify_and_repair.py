@@ -47,7 +47,6 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS,
 from refimpl.storage.environment import Environment, HostLock, clock_ms, host_lock
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
-from spec_tests.benchmarks import table as made
 from spec_tests.support import builders
 from spec_tests.support.faults import FailingFiles, Faults
 from spec_tests.support.lock_watch import Others
@@ -64,7 +63,9 @@ class Setting:
         self.open()
         policy = MaintenancePolicy(backfill_every=None)
         self.table: ResolvedTable = self.owner.stage_table("t", CATALOG_MANAGED, commit_mode=commit_mode, policy=policy)
-        first = DirectProposal(attempt=made.new_id(), content=made.version_0())
+        first = DirectProposal(
+            attempt=builders.new_attempt(), content=builders.first_version(CATALOG_MANAGED, timestamp=1)
+        )
         assert isinstance(self.owner.register_table(self.table.table_id, first), Registered)
         self.log = LogStore(self.table.location, self.warehouse.environment)
 
@@ -73,7 +74,7 @@ class Setting:
         self.owner = self.warehouse.owner
 
     def proposal(self, version: int, attempt: str | None = None) -> Proposal:
-        attempt, content = attempt or made.new_id(), made.one_add(version + 1)
+        attempt, content = attempt or builders.new_attempt(), builders.append(version + 1)
         if self.commit_mode is CommitMode.STAGED:
             return StagedProposal(attempt=attempt, file_name=self.log.stage(FOLDER, version, attempt, content))
         return InlineProposal(attempt=attempt, content=content)
@@ -125,14 +126,14 @@ def checkpoint(setting: Setting, version: int) -> None:
 @pytest.mark.parametrize(
     ("damage", "codes"),
     [
-        (lambda setting: setting.file(1).write_bytes(made.one_add(2)), {"published-altered"}),
+        (lambda setting: setting.file(1).write_bytes(builders.append(2)), {"published-altered"}),
         (lambda setting: setting.file(0).unlink(), {"published-missing"}),
         (lambda setting: setting.file(1).unlink(), {"published-missing"}),
         (lambda setting: [setting.file(version).unlink() for version in (0, 1)], {"published-missing"}),
         (lambda setting: (setting.file(0).unlink(), checkpoint(setting, 0)), set()),
-        (lambda setting: setting.staged(2).write_bytes(made.one_add(3)), {"stored-altered"}),
+        (lambda setting: setting.staged(2).write_bytes(builders.append(3)), {"stored-altered"}),
         (lambda setting: setting.staged(2).unlink(), {"staged-missing"}),
-        (lambda setting: setting.file(3).write_bytes(made.one_add(4)), {"published-above-latest", "published-gap"}),
+        (lambda setting: setting.file(3).write_bytes(builders.append(4)), {"published-above-latest", "published-gap"}),
         (lambda setting: shutil.rmtree(setting.table.location), {"location-missing"}),
     ],
 )
@@ -197,7 +198,7 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
         outcome = setting.owner.attempt_outcome(setting.table.table_id, attempt)
         assert isinstance(outcome, Landed)
         assert outcome.commit.version == version
-    assert isinstance(setting.owner.attempt_outcome(setting.table.table_id, made.new_id()), NotLanded)
+    assert isinstance(setting.owner.attempt_outcome(setting.table.table_id, builders.new_attempt()), NotLanded)
     setting.commit(4)
     assert setting.latest() == 4
 
@@ -209,7 +210,7 @@ def test_repair_adopts_nothing_above_an_unpublishable_version(setting: Setting) 
         setting.publish(2)
 
     restore_the_ledger_of(setting, go_on)
-    setting.file(1).write_bytes(made.one_add(2))
+    setting.file(1).write_bytes(builders.append(2))
     done = repair(setting.owner, adopt_published=True)
     assert not any(action.done for action in done if action.code == "adopt")
     with setting.owner.ledger.read() as view:
@@ -220,7 +221,7 @@ def test_repair_adopts_nothing_above_an_unpublishable_version(setting: Setting) 
 
 def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
     setting.commit(1)
-    setting.file(1).write_bytes(made.one_add(2))
+    setting.file(1).write_bytes(builders.append(2))
     with pytest.raises(CorruptionError):
         setting.owner.backfill_to_version(setting.table.table_id)
     assert "halted" in setting.errors()
@@ -326,8 +327,9 @@ def test_restored_ledger_finds_a_published_hand_back(setting: Setting) -> None:
 
     def go_on_and_hand_back() -> None:
         setting.commit(2)
-        back = hand_back(setting.warehouse.table("t"))
-        back.append(pa.table({"id": pa.array([], pa.int64())}))
+        write = hand_back(setting.warehouse.table("t")).transaction(operation="WRITE")
+        write.add(builders.addition())
+        write.commit()
 
     restore_the_ledger_of(setting, go_on_and_hand_back)
     done = repair(setting.owner, adopt_published=True)
@@ -365,7 +367,7 @@ def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> N
     setting.commit(1)
     with setting.owner.lock(), setting.owner.changing(setting.table.table_id) as (writer, table):
         writer.set(table, halted="by hand")
-    setting.log.publish(2, made.one_add(3))
+    setting.log.publish(2, builders.append(3))
     repair(setting.owner)
     assert setting.owner.resolve("t").halted
     setting.file(2).unlink()
@@ -410,14 +412,14 @@ def test_a_table_that_was_staged_in_the_restored_backup_is_registered(setting: S
     rows = setting.warehouse.table("after").snapshot().to_arrow()["id"]
     assert sorted(rows.to_pylist()) == list(range(commits))
     with pytest.raises(OutcomeUnknown):
-        setting.owner.attempt_outcome(creation.table_id, made.new_id())
+        setting.owner.attempt_outcome(creation.table_id, builders.new_attempt())
     assert setting.errors() == set()
 
 
 def test_a_staged_table_without_its_version_0_needs_a_newer_backup(setting: Setting) -> None:
     """A cleanup removed the version between the backup and the restore. verify advised a repair, which did nothing."""
     log = setting.owner.stage_table("late", CATALOG_MANAGED).location / "_delta_log"
-    (log / log_path.commit(7)).write_bytes(made.one_add(7))
+    (log / log_path.commit(7)).write_bytes(builders.append(7))
     (finding,) = (finding for finding in verify(setting.owner) if finding.code == "not-registered")
     assert not finding.repairable
     assert "restore a newer backup" in finding.message
@@ -501,7 +503,7 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
     if left == "a file":
         (staged.location / "part-0.parquet").write_bytes(b"x")
     elif left == "version 0":
-        (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(made.version_0())
+        (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(builders.first_version(CATALOG_MANAGED))
     (finding,) = verify(owner)
     assert finding.code == "never-registered"
     assert str(staged.location) in finding.message
