@@ -951,10 +951,11 @@ class ClientDrive:
         """The fields of the request."""
         snapshot = replay(table.log.actions, base)
         present = [path for path in snapshot.files if not path.startswith("file:")]  # the newest file first
+        repartition = step.repartition and len(present) == len(snapshot.files)  # it replaces every file
         removes = min(step.removes, len(present))
         first = step.which % len(present) if present else 0
         removed = (present[first:] + present[:first])[:removes]
-        partitioned = table.partitioned or step.repartition
+        partitioned = table.partitioned or repartition
         value = steps.PARTITIONS[step.partition % len(steps.PARTITIONS)] if partitioned else None
         rows = 3 if "rowTracking" in table.make.features else None
         names = [self._name(table, 0 if number else step.path) for number in range(step.adds)]
@@ -964,7 +965,7 @@ class ClientDrive:
             names.append(f"{elsewhere}/{self._name(table, 0)}")
         changes: dict[str, Any] = {
             "adds": tuple(m.DataFile(path=name, partition=value, rows=rows) for name in names),
-            "removes": tuple(present if step.repartition else removed), "isolation": step.isolation,
+            "removes": tuple(present if repartition else removed), "isolation": step.isolation,
             "data_change": step.data_change, "if_needed": step.if_needed,
             "read_version": base if step.behind or self._is_landing() else None,
         }  # fmt: skip
@@ -982,7 +983,7 @@ class ClientDrive:
             changes["unset_properties"] = (proposals.TIMESTAMPS,)
         if step.feature and self.s.feature != FILESYSTEM:
             changes["add_feature"] = "appendOnly"
-        if step.repartition:
+        if repartition:
             changes["partition_by"] = ("part",)
         if step.replace_table:
             changes["replace_table"], changes["removes"] = True, ()
