@@ -16,6 +16,8 @@ import typer.main
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+from spec_tests.support.builders import FEATURES_AND_COMMIT_MODES, OwnedTable, create, name_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -163,3 +165,17 @@ def warehouse(tmp_path: Path) -> "Iterator[Warehouse]":
 
     with refimpl.open(tmp_path / "warehouse", create=True) as opened:
         yield opened
+
+
+@pytest.fixture(params=FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
+def table(request: pytest.FixtureRequest, warehouse: "Warehouse") -> OwnedTable:
+    """A table with version 0, which is backfilled only on request. One for each table feature and commit mode."""
+    return create(warehouse, *request.param)
+
+
+@pytest.fixture(
+    params=[p for p in FEATURES_AND_COMMIT_MODES if p[1].value != "direct"], ids=lambda pair: name_of(*pair)
+)
+def delayed(request: pytest.FixtureRequest, warehouse: "Warehouse") -> OwnedTable:
+    """The same for the commit modes in which a ratified commit may be unpublished."""
+    return create(warehouse, *request.param)

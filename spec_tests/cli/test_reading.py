@@ -3,6 +3,10 @@
 import csv
 import io
 import json
+import os
+import pty
+import subprocess
+import sys
 from decimal import Decimal
 
 import pyarrow as pa
@@ -12,7 +16,6 @@ from refimpl.cli.output import ExitCode
 from refimpl.rows import data_files
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
-from spec_tests.support.terminal import in_terminal
 
 EACH_FORMAT = """
 import sys
@@ -40,6 +43,27 @@ ODD = {
     "tags": [["a,b", None], []],
     "m": pa.array([[(1, 0.5)], []], pa.map_(pa.int32(), pa.float64())),
 }
+
+
+def in_terminal(code: str) -> tuple[int, str]:
+    """The exit code and the output of Python code in a terminal of 80 columns."""
+    terminal, inside = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=environment)
+    os.close(inside)
+    text = b""
+    while part := _read(terminal):
+        text += part
+    os.close(terminal)
+    return process.wait(), text.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the process has closed it
+        return b""
 
 
 @pytest.fixture
