@@ -28,30 +28,17 @@ _PEAK = "DELETE in all files,"
 _SCOPES = ("managedCommit,staged", "managedCommit,direct", "catalogManaged,staged", "catalogManaged,inline",
            "catalogManaged,direct")  # fmt: skip
 
-
-def _commits(storage: str, **target: float) -> list[Claim]:
-    """`target`: of the rates. A RAM disk has no syncs to wait for, and so no target."""
-    optional = storage != "disk"
-    inline, raw, lock = (f"{storage}: {name}" for name in ("inline", "raw inline", "raw inline, descriptor lock"))
-    staged, processor = f"{storage}: staged", ", processor time (us)"
-    return [
-        Claim(f"{raw} (us)", per=f"{inline} (us)", optional=optional, **target),
-        Claim(f"{storage}: raw staged (us)", per=f"{staged} (us)", optional=optional, **target),
-        Claim(f"{lock} (us)", per=f"{inline} (us)", optional=optional),
-        Claim(inline + processor, per=raw + processor, at_most=1.5, optional=optional),
-        Claim(inline + processor, per=lock + processor, optional=optional),
-        Claim(f"{storage}: 8 threads (commits/s)", per=f"{storage}: one thread (commits/s)", optional=optional),
-    ]
-
-
 BENCHMARKS: Final = {
     "commit": Benchmark(
         "owner",
         {"rounds": 9, "commits": 200},
-        *_commits("disk", at_least=0.7),
-        *_commits("RAM disk"),
-        Claim("disk: group of two (us)", per="disk: inline (us)", at_most=1.3),
-        Claim("RAM disk: group of two (us)", per="RAM disk: inline (us)", optional=True),
+        Claim("raw inline (us)", per="inline (us)", at_least=0.7),
+        Claim("raw staged (us)", per="staged (us)", at_least=0.7),
+        Claim("raw inline, descriptor lock (us)", per="inline (us)"),
+        Claim("inline, processor time (us)", per="raw inline, processor time (us)", at_most=1.5),
+        Claim("inline, processor time (us)", per="raw inline, descriptor lock, processor time (us)"),
+        Claim("8 threads (commits/s)", per="one thread (commits/s)"),
+        Claim("group of two (us)", per="inline (us)", at_most=1.3),
         Claim("one inline commit (syncs)", at_most=1),
         Claim("one staged commit (syncs)", at_most=3),
     ),

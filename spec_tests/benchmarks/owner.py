@@ -34,7 +34,6 @@ from spec_tests.benchmarks.measure import Options, Work, Works
 from spec_tests.support.builders import ON_REQUEST, START, STATISTICS, addition, append, create, new_attempt
 from spec_tests.support.faults import Faults
 
-RAM_DISK = Path("/dev/shm")
 THREADS = 8
 GROUPED = 4
 """The number of tables of the overlapping groups."""
@@ -42,7 +41,7 @@ GROUPED = 4
 
 @contextmanager
 def commit(options: Options) -> Iterator[Works]:
-    """Durable commits by one process, against the raw limit of the same storage, on the disk and on a RAM disk.
+    """Durable commits by one process, against the raw limit of the same storage.
 
     - Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
     - Staged: against the same, plus writing a file, an fsync of the file, and an fsync of its directory.
@@ -52,17 +51,15 @@ def commit(options: Options) -> Iterator[Works]:
     Also measured: the transaction without any lock, and under the owner's own lock, which costs a tenth of a
     `FileLock`. The processor time and the syncs of a commit do not depend on the speed of the storage.
     """
-    places = {"disk": tempfile.gettempdir()} | ({"RAM disk": str(RAM_DISK)} if RAM_DISK.is_dir() else {})
-    works: dict[str, Work] = {}
     with ExitStack() as stack:
-        for storage, parent in places.items():
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent)))
-            programs = _programs(folder, stack)
-            works[storage] = partial(_median_commits, storage, programs, itertools.count(START + 1), options.commits)
-            warehouse = stack.enter_context(refimpl.open(folder / "threads", create=True))
-            works[f"{storage}, threads"] = _threads(storage, warehouse, max(1, options.commits // 4))
-        works["syncs"] = _syncs
-        yield works
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        programs = _programs(folder, stack)
+        warehouse = stack.enter_context(refimpl.open(folder / "threads", create=True))
+        yield {
+            "commits": partial(_median_commits, programs, itertools.count(START + 1), options.commits),
+            "threads": _threads(warehouse, max(1, options.commits // 4)),
+            "syncs": _syncs,
+        }
 
 
 Program = Callable[[bytes, str], object]
@@ -123,15 +120,15 @@ def _programs(folder: Path, stack: ExitStack) -> dict[str, Program]:
     }
 
 
-def _median_commits(storage: str, programs: dict[str, Program], clock: Iterator[int], commits: int) -> dict[str, float]:
+def _median_commits(programs: dict[str, Program], clock: Iterator[int], commits: int) -> dict[str, float]:
     figures = {}
 
     def made() -> tuple[bytes, str]:  # the writer's work, not the owner's
         return append(next(clock), stats=STATISTICS), new_attempt()
 
     for name, (wall, processor) in measure.in_turns(commits, programs, made).items():
-        figures[f"{storage}: {name} (us)"] = wall * 1e6
-        figures[f"{storage}: {name}, processor time (us)"] = processor * 1e6
+        figures[f"{name} (us)"] = wall * 1e6
+        figures[f"{name}, processor time (us)"] = processor * 1e6
     return figures
 
 
@@ -160,7 +157,7 @@ def _write_durably(file: Path, content: bytes) -> None:
     os.close(fd)
 
 
-def _threads(storage: str, warehouse: refimpl.Warehouse, commits: int) -> Work:
+def _threads(warehouse: refimpl.Warehouse, commits: int) -> Work:
     """Inline commits per second of one thread, and of `THREADS` threads with a table each, whose proposals form
     groups."""
     tables = [
@@ -179,10 +176,7 @@ def _threads(storage: str, warehouse: refimpl.Warehouse, commits: int) -> Work:
         with ThreadPoolExecutor(len(chosen)) as pool:
             return len(chosen) * commits / measure.seconds(lambda: list(pool.map(land, chosen)))
 
-    return lambda: {
-        f"{storage}: one thread (commits/s)": rate(tables[:1]),
-        f"{storage}: {THREADS} threads (commits/s)": rate(tables),
-    }
+    return lambda: {"one thread (commits/s)": rate(tables[:1]), f"{THREADS} threads (commits/s)": rate(tables)}
 
 
 def _syncs() -> dict[str, float]:
