@@ -463,7 +463,7 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
         return None
     return Wrong(
         (*ids, "CM-READ-09", "MC-LOG-03", "LOG-18", "CM-READ-02", "PROFILE-CLIENT-01"),
-        f"version {target} is ratified, and its files exist: a snapshot of it", f"it was answered {m.name_of(answer)}",
+        f"version {target} is ratified, and its files exist: a snapshot of it", _answered(answer),
         target,
     )  # fmt: skip
 
@@ -540,6 +540,11 @@ def _after(race: Race) -> Expected:
         if expected is not None:
             return expected
     return Expected(Outcome.MUST_LAND)
+
+
+def _answered(answer: m.Answer) -> str:
+    reason = getattr(answer, "reason", "")
+    return f"it was answered `{m.name_of(answer)}`" + (f": {reason[:200]}" if reason else "")
 
 
 def _bodies(log: Log, version: int, kind: str) -> list[Action]:
@@ -730,7 +735,7 @@ def _reports_the_outcome(done: Transacted) -> Wrong | None:
     if version is not None and isinstance(done.answer, m.Conflict | m.Rejected):
         more = ("CONFLICT-CHECK-02",) if not done.lost else ("PROFILE-UNKNOWN-03",)
         expected = f"it was committed as version {version}: a success, or an unknown outcome"
-        return Wrong((*ids, *more), expected, f"it was answered {m.name_of(done.answer)}", version)
+        return Wrong((*ids, *more), expected, _answered(done.answer), version)
     return None
 
 
@@ -763,7 +768,7 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     if expected.outcome is not Outcome.MUST_LAND:
         return None
     ids = expected.requirements if max(done.log) > done.base else ("PROFILE-CLIENT-02", "CONFLICT-RETRY-05")
-    wanted, observed = f"{expected.why}: {Outcome.MUST_LAND.value}", f"it was answered {m.name_of(done.answer)}"
+    wanted, observed = f"{expected.why}: {Outcome.MUST_LAND.value}", _answered(done.answer)
     removed = any("remove" in action for v in range(done.base + 1, max(done.log) + 1) for action in done.log[v])
     if removed and BLIND in ids and isinstance(done.answer, m.Conflict):
         return Wrong((BLIND,), wanted, observed, alone=True)  # that it is no conflict is only advice
@@ -1115,9 +1120,9 @@ def change_of_owner(
             (*ids, "MC-CONVERT-04", "PROFILE-CLIENT-02"), "it did not land: an error", "the client reported a success"
         )
     if landed and isinstance(answer, m.Conflict | m.Rejected):
-        return Wrong((*ids, "PROFILE-UNKNOWN-01"), "it landed: no failure", f"it was answered {m.name_of(answer)}")
+        return Wrong((*ids, "PROFILE-UNKNOWN-01"), "it landed: no failure", _answered(answer))
     if landed and not lost and not isinstance(answer, m.Ratified):
-        return Wrong((*ids, "PROFILE-CLIENT-02"), "it landed: a success", f"it was answered {m.name_of(answer)}")
+        return Wrong((*ids, "PROFILE-CLIENT-02"), "it landed: a success", _answered(answer))
     return None
 
 
