@@ -67,7 +67,7 @@ def test_a_failed_check_is_shown_and_exits_with_1(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(story, "play", play)
     answer = _run()
     assert answer.exit_code == ExitCode.REFUSED
-    assert " FAIL   the earth is flat: 0 corners were found" in answer.stdout
+    assert " FAIL   the earth is flat: 0 corners were found" in answer.stderr
     assert "1 of 2 checks passed" in answer.stdout
     assert "FAILED: the earth is flat" in answer.stdout
     as_json = _run("--json")
