@@ -8,7 +8,7 @@ import copy
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -75,6 +75,7 @@ class ModelWriter(ModelReader):
         table = self._open(client, request.table)
         base = self._read(client, table, request.read_version, None)
         self._check_writable(base.protocol)
+        self._check_removable(base, request)
         transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
         files += self._write_files(transaction)
         return transaction
@@ -97,6 +98,12 @@ class ModelWriter(ModelReader):
     def _check_writable(self, protocol: dict[str, Any]) -> None:
         if protocol.get("minWriterVersion", 2) > WRITER_VERSION or {*protocol.get("writerFeatures", ())} - SUPPORTED:
             raise Refused(f"the protocol {protocol} is not supported")
+
+    def _check_removable(self, base: State, request: m.Transact) -> None:
+        """Delta's protocol, "Append-only Tables": data may only be rearranged. A replacement of the table ends that."""
+        removes = request.removes and request.data_change and not request.replace_table
+        if removes and "appendOnly" in base.features and base.properties.get("delta.appendOnly") == "true":
+            raise Refused("the table is append-only")
 
     def _write_files(self, transaction: Transaction) -> list[Path]:
         """Write the data files below the table's folder, before any commit names them. They are empty: nothing reads
@@ -252,7 +259,7 @@ class ModelWriter(ModelReader):
         """Whether the file is in what the transaction read: the whole table, or one partition."""
         if request.reads == "*" or not base.metadata.get("partitionColumns"):
             return request.reads is not None
-        return (file["partitionValues"].get("part") or None) == request.reads
+        return self._partition(self._by_names(base, file)) == request.reads
 
     # The proposal
 
@@ -317,7 +324,7 @@ class ModelWriter(ModelReader):
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         request, newest = transaction.request, transaction.checked
         timestamp = self._timestamp(newest)
-        blind = request.reads is None and not request.removes
+        blind = request.reads is None and not request.removes and not request.replace_table
         actions = [proposals.commit_info(request.marker, timestamp, "WRITE", isBlindAppend=blind)]
         if request.add_feature is not None:
             actions.append(proposals.line("protocol", self._protocol(newest, request.add_feature)))
@@ -336,9 +343,18 @@ class ModelWriter(ModelReader):
         actions += [proposals.line("remove", self._removal(file, request, timestamp)) for file in removed]
         partitioned = bool(metadata.get("partitionColumns"))
         adds = [self._add(add, request, timestamp, partitioned=partitioned) for add in request.adds]
-        actions += adds if ROW_TRACKING not in newest.features else self._with_row_ids(adds, transaction, version)
-        actions += self._changes(transaction, partitioned=partitioned)
-        return tuple(actions)
+        adds = adds if ROW_TRACKING not in newest.features else self._with_row_ids(adds, transaction, version)
+        written = [*adds, *self._changes(transaction, partitioned=partitioned)]
+        column = self._stored_name(replace(newest, metadata=metadata))
+        return (*actions, *(self._with_column(line, column) for line in written))
+
+    def _with_column(self, line: str, column: str) -> str:
+        """The action with the name that the column `part` has in partition values."""
+        [(kind, body)] = json.loads(line).items()
+        if column == "part" or "partitionValues" not in body:
+            return line
+        values = {column if name == "part" else name: value for name, value in body["partitionValues"].items()}
+        return proposals.line(kind, {**body, "partitionValues": values})
 
     def _changes(self, transaction: Transaction, *, partitioned: bool) -> list[str]:
         """The change data actions, for the commit of the change."""

@@ -213,6 +213,44 @@ def the_codec_is_dropped(self: ModelClient, newest: State, request: m.Transact) 
     return {**body, "configuration": kept}
 
 
+@beyond_method("_with_column", "LOG-54")
+def partition_values_are_written_by_logical_names(self: ModelClient, line: str, column: str) -> str:
+    """Writes partition values by the names of columns to a table with column mapping."""
+    return line
+
+
+@beyond_method("_check_removable", "LOG-53")
+def append_only_tables_lose_files(self: ModelClient, base: State, request: m.Transact) -> None:
+    """Removes data from append-only tables."""
+
+
+@beyond_method("_held", "LOG-34", "LOG-41")
+def removals_in_checkpoints_lose_vectors(self: ModelClient, state: State) -> Actions:
+    """Writes checkpoints whose removals lack the deletion vectors: they are about other files."""
+    held = original(self)._held(state)
+    return [{kind: _without_vector(body) if kind == "remove" else body} for row in held for kind, body in row.items()]
+
+
+def _without_vector(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "deletionVector"}
+
+
+@beyond_method("_is_recent", "LOG-40")
+def vacuum_deletes_vectors_of_removed_files(self: ModelClient, remove: dict[str, Any], since: float) -> bool:
+    """Keeps recently removed files in VACUUM, but not their deletion vectors."""
+    recent = original(self)._is_recent(remove, since)
+    remove.pop("deletionVector", None)
+    return recent
+
+
+@beyond_method("_actions", "CONFLICT-ISOLATION-05")
+def blind_removals(self: ModelClient, transaction: Transaction, version: int) -> tuple[str, ...]:
+    """Calls itself a blind append if it has read nothing, even if it removes files."""
+    first, *others = original(self)._actions(transaction, version)
+    info = {**json.loads(first)["commitInfo"], "isBlindAppend": transaction.request.reads is None}
+    return (proposals.line("commitInfo", info), *others)
+
+
 # What lies in several pieces, and what changes back
 
 

@@ -23,7 +23,7 @@ from conformance.history.events import Digest
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, TABLE_ID
 from conformance.models.log_files import vector_file
-from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, PHYSICAL_PART, TIMESTAMPS
+from conformance.models.proposals import BASE_TIME, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, MODE, TIMESTAMPS
 
 Action = dict[str, Any]
 Log = Mapping[int, Sequence[Action]]
@@ -132,7 +132,16 @@ def part_of(add: Action) -> str | None:
     """A partition value, by the name of its column or, in tables with column mapping, by the physical one: the empty
     string means null."""
     values = add.get("partitionValues") or {}
-    return values.get("part", values.get(PHYSICAL_PART)) or None
+    return values.get("part", next(iter(values.values()), None)) or None
+
+
+def stored_part(metadata: Action) -> str:
+    """The name of the column `part` in partition values: with column mapping the physical one."""
+    if (metadata.get("configuration") or {}).get(MODE, "none") == "none":
+        return "part"
+    fields = json.loads(metadata["schemaString"])["fields"]
+    names = {field["name"]: field["metadata"].get("delta.columnMapping.physicalName") for field in fields}
+    return str(names.get("part") or "part")
 
 
 def info_of(actions: Sequence[Action]) -> Action:
@@ -503,6 +512,8 @@ def outcomes(request: m.Transact, log: Log, base: int, last: int) -> Expected:
         name, batch = request.application
         if replay(log, base).applications.get(name, -1) >= batch:
             return Expected(Outcome.MUST_FAIL, ("CONFLICT-REPEAT-01",), f"batch {batch} of {name} is recorded", base)
+    if request.removes and request.data_change and not request.replace_table and _is_append_only(log, last):
+        return Expected(Outcome.MUST_FAIL, ("LOG-53",), "the table is append-only, and it removes data", base)
     judged = [_after(Race(request, log, base, version)) for version in range(base + 1, last + 1)]
     for outcome in (Outcome.MUST_FAIL, Outcome.EITHER):
         for expected in judged:
@@ -521,6 +532,11 @@ def writable(log: Log, version: int) -> bool:
 
 def _has_feature(log: Log, version: int, feature: str) -> bool:
     return feature in (replay(log, version).protocol.get("writerFeatures") or ())
+
+
+def _is_append_only(log: Log, version: int) -> bool:
+    is_on = replay(log, version).properties.get("delta.appendOnly") == "true"
+    return is_on and _has_feature(log, version, "appendOnly")
 
 
 class Race(NamedTuple):
@@ -828,14 +844,20 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
             ("PROFILE-CLIENT-02",), "the transaction changes data", f"dataChange is false for {silent}", version
         )
     parts = {file.path: file.partition or None for file in request.adds}
+    column = stored_part(metadata_of(log, version))
+    mapped = ("LOG-54",) if column != "part" else ()
     for add in adds:
         for name in _requested(add["path"], names) if _partitioned(log, version) else ():
-            if name in parts and (part_of(add) != parts[name] or set(add.get("partitionValues") or {}) != {"part"}):
+            if name in parts and (part_of(add) != parts[name] or set(add.get("partitionValues") or {}) != {column}):
                 yield Wrong(
-                    ("DELAYED-05", "DELAYED-08"), f"{name} has the partition value {parts[name]!r} in the column part",
+                    (*mapped, "DELAYED-05", "DELAYED-08"),
+                    f"{name} has the partition value {parts[name]!r} in the column {column}",
                     f"it has {add.get('partitionValues')}", version,
                 )  # fmt: skip
     gone = {key_of(action) for action in actions if "remove" in action}
+    if gone and info_of(actions).get("isBlindAppend") is True:
+        expected = "a blind append only adds files: others may ignore it"
+        yield Wrong(("CONFLICT-ISOLATION-05",), expected, f"it removes {len(gone)} files", version)
     target = set(files) if request.replace_table else {
         key for key, add in files.items() if unquote(add["path"]) in request.removes
     }  # fmt: skip
@@ -851,10 +873,10 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
         ids = ("DELAYED-04", "PROFILE-CHANGES-01", "PROFILE-CLIENT-02")
         yield Wrong(ids, expected, f"it has {sorted(changes)}", version)
     for file in request.changes if _partitioned(log, version) else ():
-        if file.path in changes and part_of(changes[file.path]) != (file.partition or None):
-            expected = f"{file.path} has the partition value {file.partition!r}"
-            observed = f"it has {changes[file.path].get('partitionValues')}"
-            yield Wrong(("DELAYED-05", "PROFILE-CHANGES-01"), expected, observed, version)
+        values = changes[file.path].get("partitionValues") or {} if file.path in changes else {column: file.partition}
+        if {name: value or None for name, value in values.items()} != {column: file.partition or None}:
+            expected = f"{file.path} has the partition value {file.partition!r} in {column}"
+            yield Wrong((*mapped, "DELAYED-05", "PROFILE-CHANGES-01"), expected, f"it has {values}", version)
     yield from _state_changes(log, request, version)
     yield from _row_ids(log, version)
 

@@ -55,9 +55,11 @@ CONFIGURATION: Final = '{"b": "1",  "a": "" }'
 NEEDED: Final = {"rowTracking": "row-tracking", "changeDataFeed": "change-data"}
 """The profiles without which a client is not asked to write to tables with these features."""
 THEIRS: Final = "kit.theirs"
+VECTORS: Final = ("e8b3b5d0-6f0e-4b5c-9d8e-2f4f6b1c7a11", "1d6a2c34-9b7f-4d21-8c55-0a9e3f7b6c22")
+"""The files with deletion vectors."""
 SCHEMAS: Final = {
     Columns.PLAIN: proposals.SCHEMA, Columns.VOID: proposals.WITH_VOID, Columns.STALE: proposals.NAMED,
-    Columns.READERS_ONLY: proposals.NAMED,
+    Columns.READERS_ONLY: proposals.NAMED, Columns.MAPPED: proposals.NAMED,
 }  # fmt: skip
 
 
@@ -175,11 +177,12 @@ class ClientDrive:
                 writers = ["domainMetadata", *writers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
             more |= {"delta.parquet.compression.codec": "zstd"} if make.codec else {}
-            if make.columns is Columns.STALE:
+            if make.columns in (Columns.STALE, Columns.MAPPED):
                 readers, more[proposals.MODE] = [*readers, "columnMapping"], "none"
-            readers_only = make.columns is Columns.READERS_ONLY
-            if readers_only:
-                more[proposals.MODE] = "name"
+            if make.columns.has_physical_names:
+                more |= {proposals.MODE: "name", "delta.columnMapping.maxColumnId": "2"}
+            if make.append_only:
+                writers, more["delta.appendOnly"] = [*writers, "appendOnly"], "true"
             if self.s.feature == "managedCommit":
                 more[OWNER_CONF] = CONFIGURATION
             made = msgspec.structs.replace(make, features=features, limit=limit)
@@ -195,7 +198,7 @@ class ClientDrive:
                 writer_features=writers, properties=more,
                 backlog_limit=limit if limit and self.s.feature != FILESYSTEM else None,
                 timestamp=OLD if make.old else None, schema=SCHEMAS[make.columns],
-                readers_only=("columnMapping",) if readers_only else (),
+                readers_only=("columnMapping",) if make.columns is Columns.READERS_ONLY else (),
             )  # fmt: skip
             self.tables[slot] = DrivenTable(log=log, make=made, words=[made])
         return self.tables[slot]
@@ -329,7 +332,10 @@ class ClientDrive:
     def _lines(self, table: DrivenTable, change: Change, path: int, partition: int, which: int) -> Iterator[str]:
         """The actions of a commit, without its commitInfo."""
         adds = [action["add"] for action in table.state() if "add" in action]
+        adds = [add for add in adds if which % 2 and add.get("deletionVector")] or adds
         chosen = adds[which % len(adds)] if adds else None
+        if table.make.append_only and change in (Change.REMOVE, Change.REPLACE, Change.VECTOR):
+            change = Change.APPEND
         match change:
             case Change.REMOVE if chosen:
                 yield _removal(chosen, deletionTimestamp=proposals.BASE_TIME if which % 2 else oracle.FUTURE)
@@ -346,9 +352,11 @@ class ClientDrive:
                 yield proposals.line("add", removed[which % len(removed)])
             case Change.VECTOR if chosen and "deletionVectors" in table.make.features:
                 offset = (chosen.get("deletionVector") or {}).get("offset", 0) + 46
-                new = {**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": offset}
+                name = log_files.vector_name(VECTORS[table.log.latest % 2])
+                new = {**vector(name), "storageType": "u", "offset": offset}
                 changed = proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
-                yield from (_removal(chosen), changed) if which % 2 else (changed, _removal(chosen))
+                removed_file = _removal(chosen, deletionTimestamp=oracle.FUTURE)
+                yield from (removed_file, changed) if which % 2 else (changed, removed_file)
             case Change.APPLICATION:
                 large = (0, 2**31, 2**53, 2**32)[which % 4]
                 yield application(("stream", "other")[which % 2], max(self._batch(table), large) + 1)
@@ -391,8 +399,9 @@ class ClientDrive:
         if path % len(steps.PATHS) == len(steps.PATHS) - 1:
             name = f"file://{quote(table.log.location)}/{name}"
         value = steps.PARTITIONS[partition % len(steps.PARTITIONS)]
-        if table.partitioned and table.make.columns is Columns.READERS_ONLY:
-            more["partitionValues"] = {proposals.PHYSICAL_PART: value}
+        if table.partitioned and table.make.columns.has_physical_names and "partitionValues" not in more:
+            metadata = oracle.metadata_of(table.log.actions, table.log.latest)  # the client may have replaced the table
+            more["partitionValues"] = {oracle.stored_part(metadata): value}
         if "rowTracking" not in table.make.features:
             yield file(name, value, partitioned=table.partitioned, **more)
             return

@@ -36,6 +36,13 @@ class Columns(StrEnum):
     """Column mapping was turned off: the columns still have physical names, which do not count."""
     READERS_ONLY = "mapping of readers"
     """Columns are mapped by name, and the protocol lists the feature for readers only. The kit does not write it."""
+    MAPPED = "mapping"
+    """Columns are mapped by name."""
+
+    @property
+    def has_physical_names(self) -> bool:
+        """Whether partition values have them."""
+        return self in (Columns.READERS_ONLY, Columns.MAPPED)
 
 
 class Make(_Step, frozen=True, kw_only=True):
@@ -52,9 +59,11 @@ class Make(_Step, frozen=True, kw_only=True):
     columns: Columns = Columns.PLAIN
     codec: bool = False
     """Whether a property names the codec of its data files."""
+    append_only: bool = False
+    """Whether its commits may not change or remove data."""
 
     def stakes(self) -> tuple[str, ...]:
-        names = ("LOG-51",) if self.columns in (Columns.STALE, Columns.READERS_ONLY) else ()
+        names = () if self.columns in (Columns.PLAIN, Columns.VOID) else ("LOG-51",)
         vectors = ("LOG-30",) if "deletionVectors" in self.features else ()
         times = ("ICT-17", "ICT-18", "ICT-19", "ICT-20") if self.imported else ()
         return (

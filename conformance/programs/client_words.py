@@ -26,9 +26,9 @@ Word = Callable[["Draw"], tuple[Step, ...]]
 class Draw:
     """The draws of one program, and what all its words share."""
 
-    def __init__(self, random: Random, details: Random, imported: float = 0.15) -> None:
+    def __init__(self, random: Random, details: Random, unusual: Random, imported: float = 0.15) -> None:
         """`details`: draws how the table describes its columns, and other details; these draws do not move those of
-        `random`. `imported`: the share of tables that an owner took over."""
+        `random`. `unusual`: draws what few tables have. `imported`: the share of tables that an owner took over."""
         self.random, self.details = random, details
         every = tuple(range(len(steps.PATHS)))
         self.paths = self.one((0,), (0,), (self.one(*every),), every, (0, every[-1]))
@@ -37,9 +37,12 @@ class Draw:
         self.limit = self.one(0, 0, 0, 0, 1, 1, 1, 2)
         self.partitions = self.one((0, 1), tuple(range(len(steps.PARTITIONS)))) if self.partitioned else (0,)
         self.features = tuple(name for name in steps.FEATURES if self.chance(0.3))
-        plain, void, *named = Columns
+        plain, void, named = Columns.PLAIN, Columns.VOID, (Columns.STALE, Columns.READERS_ONLY)
         self.columns = details.choice((plain, plain, plain, void, *(named if self.partitioned else ())))
         self.codec = details.random() < 0.2
+        self.append_only = unusual.random() < 0.08
+        if self.partitioned and unusual.random() < 0.15:
+            self.columns = Columns.MAPPED
         self.changes = {change: weight * self.one(*programs.SWARM) for change, weight in CHANGES.items()}
         if "deletionVectors" in self.features:
             self.changes[Change.VECTOR] = 8
@@ -104,7 +107,7 @@ def make(d: Draw) -> tuple[Step, ...]:
     features = d.features
     first = steps.Make(
         partitioned=d.partitioned, features=features, limit=d.limit, imported=d.imported, old=d.chance(0.1),
-        columns=d.columns, codec=d.codec,
+        columns=d.columns, codec=d.codec, append_only=d.append_only,
     )  # fmt: skip
     return (first, steps.Make(table=1)) if d.chance(0.15) else (first,)
 
@@ -308,7 +311,7 @@ def clean_up(d: Draw) -> tuple[Step, ...]:
     if d.details.random() < 0.2:  # the sidecar of its checkpoint is missing
         program += (steps.Checkpoint(behind=cut, form=Form.PARQUET, harm=Harm.HALF),)
     listed = (steps.Free(what=Freedom.LIST_PUBLISHED),) if d.chance(0.5) else ()
-    if d.details.random() < 0.2:  # both may have sidecars
+    if d.details.random() < (0.5 if "v2Checkpoint" in d.features else 0.2):  # both may have sidecars
         program += (steps.Checkpoint(behind=cut, form=Form.PARQUET), steps.Checkpoint(form=Form.PARQUET))
     if d.details.random() < 0.2:
         program += (steps.Touch(order=3),)
@@ -498,7 +501,8 @@ class ClientFamily:
         random = programs.random_of(seed, number)
         timed = times.__name__ in self.factors
         details = programs.random_of(seed, -1 - number)
-        d, small = Draw(random, details, 0.6 if timed else 0.15), number < programs.SMALL_PROGRAMS
+        unusual, small = programs.random_of(seed, -1_000_000 - number), number < programs.SMALL_PROGRAMS
+        d = Draw(random, details, unusual, 0.6 if timed else 0.15)
         rare = {word: 1.0 for word in RARE if word.__name__ in self.factors}
         more: Mapping[Word, float] = GROUPED if self.groups else rare
         layout, operations = self._weights(LAYOUT, d), self._weights({**OPERATIONS, **more}, d)
