@@ -270,6 +270,19 @@ def restart_forgets_unbackfilled_commits(self: ModelOwner, table: OwnedTable) ->
     table.unbackfilled, table.latest = {}, table.backfilled
 
 
+@mutant_method("_restarted", "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", found_by="programs")
+def restart_takes_commits_without_files_back(self: ModelOwner, table: OwnedTable) -> None:
+    """Takes the unbackfilled commits from the first one whose staged file is missing on back in a restart."""
+    original(self)._restarted(table)
+    for version, commit in sorted(table.unbackfilled.items()):
+        missing = (
+            commit.actions is None and self.storage.read(self._staged_path(table, commit.staged_file or "")) is None
+        )
+        if missing or table.latest < version:
+            table.latest = min(table.latest, version - 1)
+            table.landed.pop(table.unbackfilled.pop(version).attempt)
+
+
 @mutant("PROFILE-DURABLE-02")
 class RestartDerivesLatestVersionFromFiles(ModelOwner):
     """Returns the last published version as the latest one after a restart, although it has later commits."""

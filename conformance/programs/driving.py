@@ -953,6 +953,8 @@ class Drive:
         request = m.BackfillToVersion(table=table.handle.reference, version=table.newest)
         self.s.ask(client_of(step.client), request, table.handle)
         self._look(table)
+        if step.restart:
+            self._do(steps.Restart())
         for name in names:
             storage_access.plant(self.s, table.handle, name, missing[version])
 

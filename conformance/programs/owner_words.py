@@ -271,8 +271,8 @@ def publish(d: Draw) -> tuple[Step, ...]:
 
 def misplace(d: Draw) -> tuple[Step, ...]:
     """The staged file of a commit is missing for a while."""
-    where = d.where()
-    return (steps.Land(**where, count=d.one(1, 2, 3)), steps.Misplace(**where))
+    where, count = d.where(), d.one(1, 2, 3)
+    return (steps.Land(**where, count=count), steps.Misplace(**where, restart=count > 1))
 
 
 def many(d: Draw) -> tuple[Step, ...]:

@@ -247,6 +247,9 @@ class Publish(_OnTable, frozen=True, kw_only=True):
 class Misplace(_OnTable, frozen=True, kw_only=True):
     """The staged file of a commit is missing during a backfill."""
 
+    restart: bool = False
+    """Whether the owner restarts meanwhile, too."""
+
 
 class Unblock(_OnTable, frozen=True, kw_only=True):
     """The foreign files are removed."""
