@@ -9,6 +9,8 @@ from conformance.interface.log_names import FILESYSTEM
 TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+KEPT: Final = "delta.logRetentionDuration"
+"""A property that has nothing to do with owners, and that every owner knows."""
 BASE_TIME: Final = 1_700_000_000_000
 """The time of version 0, in ms since the epoch. In-commit timestamps may be far from the wall clock."""
 
@@ -145,9 +147,14 @@ def version_0(
 
 
 def ownership_change(attempt: str, timestamp: int, feature: str | None, table: str) -> tuple[str, ...]:
-    """The actions that give a table the feature of its owner or, without one, end the ownership."""
+    """The actions that give a table the feature of its owner or, without one, end the ownership. The property `KEPT`
+    stays."""
     operation = "UNSET TBLPROPERTIES" if feature is None else "SET TBLPROPERTIES"
-    return commit_info(attempt, timestamp, operation), protocol(feature), metadata(table, timestamp)
+    return (
+        commit_info(attempt, timestamp, operation),
+        protocol(feature),
+        metadata(table, timestamp, {KEPT: "interval 30 days"}),
+    )
 
 
 def append(attempt: str, timestamp: int, files: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -109,7 +109,8 @@ def _register(
     if unknown:
         raise ValueError(f"the catalogue has no {', '.join(unknown)}")
     identifier = re.sub(r"_|(?<=[^_])(?=[A-Z0-9])", "-", made.__name__).lower()
-    if identifier in _mutants and _mutants[identifier].make.__module__ != made.__module__:
+    known_as = _mutants[identifier].make if identifier in _mutants else made
+    if (known_as.__module__, known_as.__name__) != (made.__module__, made.__name__):
         raise ValueError(f"two mutants are called {identifier!r}")
     _mutants[identifier] = Mutant(
         id=identifier, title=" ".join((made.__doc__ or "").split()), make=made,

@@ -260,7 +260,7 @@ def reads_what_it_takes_over(self: ModelOwner, client: str, request: m.TakeOver)
     import pyarrow.parquet as pq  # slow to import, and each process that serves a mutant imports this module
 
     metadata = proposals.body_of(content_of(request.actions), "metaData") or {}
-    if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS}:
+    if not set(metadata.get("configuration", {})) <= {proposals.TIMESTAMPS, proposals.KEPT}:
         return m.Rejected(reason="unknown properties")
     for name in self.storage.list(f"{request.path}/{LOG}"):
         file = self.storage.read(f"{request.path}/{LOG}/{name}")

@@ -235,6 +235,16 @@ class TakeOverNamesNoOwner(ModelOwner):
         return super()._with_owner(actions, feature if self.named else "")
 
 
+@mutant_method("take_over", "MC-API-03", "MC-LOG-01", "MC-COMMIT-04", found_by="programs")
+def drops_other_properties_in_a_take_over(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
+    """Takes a table over with those properties alone that owners need: the others are lost."""
+    lines = [json.loads(action) for action in request.actions]
+    for body in (line["metaData"] for line in lines if "metaData" in line):
+        kept = {name: value for name, value in body["configuration"].items() if name != proposals.KEPT}
+        body["configuration"] = kept
+    return original(self).take_over(client, msgspec.structs.replace(request, actions=tuple(map(json.dumps, lines))))
+
+
 @mutant_method("_with_owner", "MC-ENABLE-10")
 def names_no_owner(self: ModelOwner, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
     """Creates tables, and takes them over, without its name in the metadata."""
