@@ -25,8 +25,6 @@ SCHEMA: Final = json.dumps(
     separators=(",", ":"),
 )
 
-PHYSICAL_PART: Final = "col-part"
-"""The physical name of the partition column in `NAMED`."""
 NAMED: Final = json.dumps(
     {
         "type": "struct",

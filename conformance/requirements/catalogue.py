@@ -99,17 +99,6 @@ class Profile(StrEnum):
     TRANSACTION_GROUP = "transaction-group"
 
 
-class Coverage(StrEnum):
-    """Which sentences of a document need an entry in the catalogue."""
-
-    KEYWORDS = "keywords"
-    """The sentences that `auditing` finds normative."""
-    EVERY_RULE = "every-rule"
-    """For a page: all rules with an anchor."""
-    CITED = "cited"
-    """Only the sentences that the catalogue cites."""
-
-
 class Kind(StrEnum):
     """Why a sentence that sounds normative is not binding."""
 
@@ -136,7 +125,8 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Document(_Value, frozen=True, kw_only=True):
-    """A document that the kit takes requirements from. `auditing` explains how its text is split."""
+    """A document that the kit takes requirements from: of a page, each rule with an anchor; of any other document, the
+    sentences that `auditing` finds normative."""
 
     name: str
     """The end of the document's path."""
@@ -146,7 +136,6 @@ class Document(_Value, frozen=True, kw_only=True):
     """For a page: its title in reports."""
     prefixes: tuple[str, ...]
     """The beginnings of its requirements' ids."""
-    coverage: Coverage
     sections: tuple[str, ...] = ()
     """The sections whose sentences need entries; empty: all sections."""
     flattened: bool = False

@@ -38,7 +38,6 @@ from conformance.requirements.catalogue import (
     PROMISES,
     Aside,
     Catalogue,
-    Coverage,
     Document,
     Freedom,
     Level,
@@ -270,9 +269,7 @@ def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Itera
 
 
 def _needs_an_entry(document: Document, sentence: Sentence) -> bool:
-    if document.sections and sentence.section not in document.sections:
-        return False
-    return document.coverage is Coverage.KEYWORDS and sentence.normative
+    return sentence.normative and (not document.sections or sentence.section in document.sections)
 
 
 def _wrong_levels(catalogue: Catalogue) -> Iterator[str]:

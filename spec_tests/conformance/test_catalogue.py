@@ -25,7 +25,6 @@ from conformance.requirements.catalogue import (
     FILES,
     Aside,
     Catalogue,
-    Coverage,
     Document,
     Freedom,
     Kind,
@@ -133,8 +132,8 @@ def test_every_cited_requirement_can_be_read() -> None:
 
 # Damage to a small catalogue
 
-DOCUMENT = Document(name="rules", prefixes=("R",), coverage=Coverage.KEYWORDS)
-FLAT = Document(name="flat", prefixes=("F",), coverage=Coverage.KEYWORDS, flattened=True)
+DOCUMENT = Document(name="rules", prefixes=("R",))
+FLAT = Document(name="flat", prefixes=("F",), flattened=True)
 
 TEXT = """# First
 
@@ -245,7 +244,7 @@ def test_a_moved_sentence_is_not_found_in_its_old_section() -> None:
     assert finding.startswith("R-PATIENCE-01 is in the section")
 
 
-PAGE = Document(name="page", page="kit/page", prefixes=("D",), coverage=Coverage.EVERY_RULE, sections=("Patience",))
+PAGE = Document(name="page", page="kit/page", prefixes=("D",), sections=("Patience",))
 
 
 def cites_the_page(anchor: str) -> Catalogue:
