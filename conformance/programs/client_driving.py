@@ -663,7 +663,7 @@ class ClientDrive:
             if same and int(path.name[:20]) not in listed:
                 entries[int(path.name[:20])] = m.CommitEntry(version=int(path.name[:20]), file_name=path.name)
         for version in range(1, log.latest + 1) if self.s.commit_mode == "inline" else ():
-            if version not in entries:
+            if version not in entries and version in log.committed:  # else filesystem writers made it
                 lines = tuple(json.dumps(action) for action in log.actions[version])
                 entries[version] = m.CommitEntry(version=version, actions=lines)
         last = max(entries, default=-1)
