@@ -41,12 +41,12 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return f"delta-commit-conformance run engine:{self.engine}@{version} --strict --check {self.check}"
 
 
-def bugs(file: Path = RECORD) -> list[Bug]:
+def bugs() -> list[Bug]:
     """All recorded bugs. Raises `ReportError` for an unreadable file."""
     try:
-        return msgspec.convert(tomllib.loads(file.read_text("utf-8"))["bug"], list[Bug])
+        return msgspec.convert(tomllib.loads(RECORD.read_text("utf-8"))["bug"], list[Bug])
     except (OSError, KeyError, msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
-        raise ReportError(f"{file} cannot be read: {error}") from error
+        raise ReportError(f"{RECORD} cannot be read: {error}") from error
 
 
 def _bug_item(bug: Bug) -> str:

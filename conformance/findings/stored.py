@@ -62,7 +62,7 @@ def findings(home: Path = HOME) -> list[Stored]:
     return stored
 
 
-def runs(home: Path = RUNS) -> list[RunResult]:
+def runs() -> list[RunResult]:
     """The stored run against each subject, by the subject's name. Raises `ReportError` for an unreadable one."""
-    results = [from_json(file.read_bytes()) for file in home.glob(f"*/{RESULT}")]
+    results = [from_json(file.read_bytes()) for file in RUNS.glob(f"*/{RESULT}")]
     return sorted(results, key=lambda result: result.subject.named)

@@ -28,11 +28,10 @@ _SHOWN: Final = 60
 """The number of bytes of an invalid line that its message quotes."""
 
 
-def read_events(stream: BinaryIO, *, first: int = 1) -> Iterator[events.Event]:
-    """The events of a history, one per line; `first` is the number of the first line. Raises `InvalidHistoryError` for
-    an invalid line."""
+def read_events(stream: BinaryIO) -> Iterator[events.Event]:
+    """The events of a history, one per line. Raises `InvalidHistoryError` for an invalid line."""
     decode = msgspec.json.Decoder(events.Event).decode
-    number = first - 1
+    number = 0
     while line := stream.readline(LONGEST_LINE):
         number += 1
         if not line.endswith(b"\n"):

@@ -112,15 +112,13 @@ class Adversary:
         self.on(COMMITS, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
     def refuse_after(
-        self, kind: Kind, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None,
-        refusal: m.Answer = NO_ACCESS, **what: Any,
-    ) -> None:  # fmt: skip
-        """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, answer
-        every request of the client with `refusal`, by default as if its access was revoked; but answer the repetition
-        of the request with `again`."""
+        self, kind: Kind, *, again: m.Answer | None = None, refusal: m.Answer = NO_ACCESS, **what: Any
+    ) -> None:
+        """Carry out the client's next request of this kind, and lose its answer. From then on, answer every request of
+        the client with `refusal`, by default as if its access was revoked; but answer the repetition of the request
+        with `again`."""
 
         def refuse() -> None:
-            then()
             if again is not None:
                 self.on(kind, answer=again, times=MOST_REQUESTS)
             self.on(m.Message, answer=refusal, times=MOST_REQUESTS)

@@ -21,22 +21,22 @@ from conformance.models import proposals
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
+FILESYSTEM_WRITER: Final = "filesystem writer"
 WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds after each request to publish a hand-back that the owner rejects."""
 
 
-def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1, path: str | None = None) -> TableHandle:
-    """A table without an owner, with this many versions from before the history. `path`: the folder of an earlier
-    table."""
+def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
+    """A table without an owner, with this many versions from before the history."""
     if s.identity.storage is None:
         raise Inconclusive("the subject declares no folder (`storage`) for filesystem tables")
-    path = path or f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
+    path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
     table = TableHandle(name=name, reference=path, versions=versions, before=versions, id=s.attempt(), path=path)
     s.tables.append(table)
     for version in range(versions):
         content = _content(s, table, version, s.attempt())
         request = m.Plant(table=path, file=commit_file(version), content=content, if_absent=True)
-        exchange = s.ask("filesystem writer", request, table)
+        exchange = s.ask(FILESYSTEM_WRITER, request, table)
         s.expect(
             exchange, m.Done, "PROFILE-STORAGE-01",
             expected=f"{path} is below `storage`: the kit may create a table there",
@@ -45,20 +45,19 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1, path
 
 
 def write_file(
-    s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer",
-    put: Callable[[m.Plant], m.Answer] | None = None, content: str | None = None,
-) -> tuple[Exchange, bool]:  # fmt: skip
+    s: Scenario, table: TableHandle, version: int | None = None, put: Callable[[m.Plant], m.Answer] | None = None
+) -> tuple[Exchange, bool]:
     """A filesystem commit: put-if-absent of `<version>.json`. Returns whether it won; to lose is not a violation. `put`
     creates the file, instead of the subject."""
     number = table.versions if version is None else version
-    attempt = s.attempt() if content is None else proposals.attempt_of(content) or ""
-    content = content or _content(s, table, number, attempt)
+    attempt = s.attempt()
+    content = _content(s, table, number, attempt)
     commit = m.Commit(
         table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
     )
-    operation = s.recording.invoke(client, table.name, commit)
+    operation = s.recording.invoke(FILESYSTEM_WRITER, table.name, commit)
     plant = m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
-    answer = s.answer(client, plant) if put is None else put(plant)
+    answer = s.answer(FILESYSTEM_WRITER, plant) if put is None else put(plant)
     exchange = s._ended(operation, commit, as_commit(answer, number))
     s.expect(
         exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` if the file exists"

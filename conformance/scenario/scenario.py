@@ -416,9 +416,9 @@ class Scenario:
         table.versions += 1
         return exchange
 
-    def land_all(self, table: TableHandle, number: int, client: str = "writer") -> list[Exchange]:
+    def land_all(self, table: TableHandle, number: int) -> list[Exchange]:
         """Commit the next `number` versions."""
-        return [self.land(table, client=client) for _ in range(number)]
+        return [self.land(table) for _ in range(number)]
 
     def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
         """Propose a version that is taken: a conflict, never a success. If the subject rejects it by its own policy,
