@@ -1245,12 +1245,13 @@ def cleanup(
     else:
         return
     if cut is None:
-        if gone:
+        staged = set() if whole else {*gone} & {*folder.staged}  # the loser of a race deletes these, not a cleanup
+        if others := sorted({*gone} - staged):
             yield Wrong(
                 ("MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36"), "no checkpoint is old enough: nothing is deleted",
-                f"{', '.join(sorted(gone))} were deleted",
+                f"{', '.join(others)} were deleted",
             )  # fmt: skip
-        return
+        gone, cut = staged, -1
     newest = max(folder.commits, default=-1)
     kept = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
     needed = {name for version, names in folder.checkpoints.items() if version >= cut for name in names}
@@ -1263,7 +1264,7 @@ def cleanup(
             yield Wrong(("MC-CLEANUP-09", *kept), f"{name} is the newest published commit: it stays", "it is gone")
         elif version is not None and version >= cut:
             yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
-        elif folder.checksums.get(name, -1) >= cut:
+        elif name in folder.checksums and folder.checksums[name] >= cut:
             yield Wrong(kept, f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
         elif name in folder.compactions and folder.compactions[name][0] > cut:
             yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", "it is gone")

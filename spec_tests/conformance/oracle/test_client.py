@@ -65,6 +65,17 @@ def test_a_winner_decides_the_outcome(winner: list[Action], request_: m.Transact
     assert oracle.outcomes(request_, log_of(winner), 1, 2).outcome is outcome
 
 
+def test_an_append_only_table_is_only_rearranged() -> None:
+    log = log_of()
+    log[0][1]["protocol"]["writerFeatures"].append("appendOnly")
+    log[0][2]["metaData"]["configuration"]["delta.appendOnly"] = "true"
+    for changes in ({"adds": MINE}, {"removes": ("a",), "data_change": False}):
+        assert oracle.outcomes(transact(**changes), log, 1, 1).outcome is Outcome.MUST_LAND
+    expected = oracle.outcomes(transact(removes=("a",)), log, 1, 1)
+    assert expected.outcome is Outcome.MUST_FAIL
+    assert expected.requirements == ("LOG-53",)
+
+
 def test_a_partition_read_conflicts_only_with_its_partition() -> None:
     mine = transact(adds=MINE, reads="x")
     for part, outcome in (("x", Outcome.MUST_FAIL), ("y", Outcome.MUST_LAND)):
@@ -180,3 +191,10 @@ def test_a_cleanup_keeps_what_the_cut_off_checkpoint_needs(gone: set[str], requi
         name for w in oracle.cleanup(log_of([]), folder, 2_500, gone, "managedCommit", names) for name in w.requirements
     ]
     assert requirement in found if requirement else not found
+
+
+def test_only_a_cleanup_needs_a_checkpoint_to_delete_a_staged_file() -> None:
+    empty = Folder(commits={0}, checkpoints={}, incomplete={}, compactions={}, checksums={}, staged={"s": 1}, listed=())
+    for whole, requirement in ((True, "MC-CLEANUP-03"), (False, "MC-CLEANUP-08")):
+        [wrong] = oracle.cleanup(log_of([]), empty, 2_500, {"s"}, "managedCommit", {}, whole=whole)
+        assert wrong.requirements[0] == requirement
