@@ -338,7 +338,8 @@ class ClientDrive:
             change = Change.APPEND
         match change:
             case Change.REMOVE if chosen:
-                yield _removal(chosen, deletionTimestamp=proposals.BASE_TIME if which % 2 else oracle.FUTURE)
+                expired = which % 2 and not chosen.get("deletionVector")
+                yield _removal(chosen, deletionTimestamp=proposals.BASE_TIME if expired else oracle.FUTURE)
             case Change.REPLACE if chosen:
                 yield _removal(chosen)
                 yield from self._add(table, path, partition)

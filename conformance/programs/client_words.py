@@ -289,7 +289,9 @@ def prepared(d: Draw) -> tuple[Step, ...]:
     """Versions that change what earlier ones have, and a job that summarizes them."""
     behind, job = d.one(0, 0, 0, 1), d.one(*PREPARED)
     summed = (steps.Checksum(),) if job is Job.CHECKSUM else ()
-    program = (*land(d), *summed, *changed(d), *d.one((), changed(d)), *d.one((), backfill(d)))
+    removed = (steps.Land(change=Change.VECTOR), steps.Land(change=Change.REMOVE, which=1))  # a file with a vector
+    vectors = removed if "deletionVectors" in d.features else ()
+    program = (*land(d), *summed, *changed(d), *d.one((), changed(d)), *vectors, *d.one((), backfill(d)))
     job_step = steps.Maintain(job=job, behind=behind, width=d.one(1, 2, 3))
     return (
         *program,
