@@ -8,9 +8,7 @@ Why examples: they test what the oracle takes for granted: the adapter, `hello` 
 from conformance.adapters.identity import contradictions
 from conformance.checks import check
 from conformance.interface import messages as m
-from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Scenario
 
 
@@ -30,24 +28,3 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
                   expected="`hello` always returns the same",
                   observed=f"`hello` changed between calls: was {s.identity}, is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
-
-
-@check(Family.INTERFACE, "PROFILE-CORE-07")
-def declared_profiles_are_supported(s: Scenario) -> None:
-    """Every operation of a declared profile is supported: resolve a table, look up an attempt, return the maintenance
-    policy, drop a table."""
-    table = s.create()
-    profiles = s.identity.profiles
-    requests: list[tuple[Profile, m.Request, tuple[type, ...]]] = [
-        (Profile.DISCOVERY, m.LoadTable(name=s.physical(table.name)), (m.Table,)),
-        (Profile.ATTEMPT_OUTCOME, m.AttemptOutcome(table=table.reference, attempt=s.attempt()), (m.NotLanded,)),
-        (Profile.MAINTENANCE_POLICY, m.MaintenancePolicy(table=table.reference), (m.Policy,)),
-    ]
-    for profile, request, kinds in requests:
-        if profile.value in profiles:
-            call = s.ask("client", request, table)
-            s.expect(call, kinds, "PROFILE-CORE-07", may_refuse=True,
-                     expected=f"the subject declares `{profile}`: it supports its requests")  # fmt: skip
-    s.land(table)
-    if Profile.DISCOVERY.value in profiles:
-        drop(s, s.create("discarded"))

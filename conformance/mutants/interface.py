@@ -43,6 +43,24 @@ def policy_is_unsupported(self: ModelOwner, client: str, request: m.MaintenanceP
     return m.Unsupported(reason="not yet")
 
 
+@mutant_method("load_table", "PROFILE-CORE-07")
+def resolution_is_unsupported(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
+    """Declares discovery, and does not support the resolution of a table."""
+    return m.Unsupported(reason="not yet")
+
+
+@mutant_method("attempt_outcome", "PROFILE-CORE-07")
+def outcome_is_unsupported(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
+    """Declares outcomes of attempts, and does not support the request."""
+    return m.Unsupported(reason="not yet")
+
+
+@mutant_method("drop_table", "PROFILE-CORE-07")
+def drop_is_unsupported(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
+    """Declares discovery, and does not support the drop of a table."""
+    return m.Unsupported(reason="not yet")
+
+
 @mutant_method("plant", "PROFILE-STORAGE-01")
 def planted_files_go_to_a_copy(self: ModelOwner, client: str, request: m.Plant) -> m.Answer:
     """Writes files that the kit plants to a copy of the log."""

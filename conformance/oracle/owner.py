@@ -17,6 +17,11 @@ from conformance.models import proposals
 
 IDENTITY: Final = ("MC-FEATURE-02", "CM-FEATURE-01", "CM-LOG-07")
 """The requirements that the owner gives every client the same answer about which attempt is a version."""
+NEEDED: Final[dict[type[m.Request], str]] = {
+    m.AttemptOutcome: "attempt-outcome", m.DropTable: "discovery", m.LoadTable: "discovery",
+    m.MaintenancePolicy: "maintenance-policy",
+}  # fmt: skip
+"""The profile whose owners support the request."""
 NONE: Final = (None, -1)
 """The answers of owners without a latest version."""
 
@@ -473,6 +478,9 @@ def rule(
     world: World, contract: Contract, request: m.Request, answer: m.Answer, facts: Facts = NOTHING
 ) -> World | Wrong:
     """The rule for a request. Answers without a rule are checked by the files."""
+    profile = NEEDED.get(type(request))
+    if isinstance(answer, m.Unsupported) and profile in contract.profiles and getattr(request, "name", "") is not None:
+        return Wrong(("PROFILE-CORE-07",), f"the subject declares `{profile}`: it supports its requests")
     match request:
         case m.Commit() | m.HandBack():
             return commit(world, contract, request, answer, facts)

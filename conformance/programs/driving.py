@@ -1189,8 +1189,9 @@ class Drive:
         if table is None or not table.owned or "maintenance-policy" not in self.contract.profiles:
             return
         exchange = self.s.ask(client_of(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
-        if isinstance(exchange.answer, m.Unsupported):
-            self._fail(table, exchange, Wrong(("PROFILE-CORE-07",), "the subject declared `maintenance-policy`"))
+        self._keep(table, exchange, model.judge(
+            table.worlds, self.contract, exchange.request, exchange.answer, table.facts
+        ))  # fmt: skip
         if isinstance(exchange.answer, m.Policy):
             allowed = frozenset(exchange.answer.allowed)
             if table.policy is not None and table.policy != allowed and table.facts.restarted:
