@@ -340,7 +340,8 @@ class Drive:
         if kept or table.odd or "version-0-by-owner" not in self.contract.profiles:
             return
         for _ in range(TRIES):
-            again = self._send(table, client_of(step.client), self.s.creation(name), Fate.ANSWERED)
+            request = self.s.creation(name, backlog_limit=table.limit)
+            again = self._send(table, client_of(step.client), request, Fate.ANSWERED)
             if again is None or not isinstance(again.answer, m.Rejected):
                 return
         what = f"{name} is a new name with one creator: `ratified` with version 0"
@@ -1285,7 +1286,7 @@ class Drive:
             table = self._new(step.table % TABLES, step)
         if table.odd or table.handle.path is not None or not table.is_surely(State.OWNED):
             return None
-        request = self.s.creation(table.handle.name.removesuffix(" again"))
+        request = self.s.creation(table.handle.name.removesuffix(" again"), backlog_limit=table.limit)
         table.sent.append(request)
         table.content[request.attempt] = request
         return Call(table=table, handle=table.handle, client=client_of(step.client), request=request)
