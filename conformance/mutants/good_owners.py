@@ -158,8 +158,10 @@ def commits_a_take_over_of_its_own_table(self: ModelOwner, client: str, request:
 def rejects_backfill_beyond_latest(self: ModelOwner, client: str, request: m.BackfillToVersion) -> m.Answer:
     """Rejects a backfill beyond the latest version, and publishes nothing."""
     table = self.tables.get(request.table)
-    if table is not None and request.version > table.latest:
-        return m.Rejected(reason=f"version {request.version} does not exist")
+    if table is not None:
+        self._notice(table)
+        if request.version > table.latest:
+            return m.Rejected(reason=f"version {request.version} does not exist")
     return original(self).backfill_to_version(client, request)
 
 

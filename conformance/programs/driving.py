@@ -874,7 +874,10 @@ class Drive:
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
-        elif isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely:
+        elif (
+            isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely
+            and not self.contract.direct_commits_may_lag
+        ):  # fmt: skip
             again = self.s.ask(client_of(step.client), request, table.handle)
             if refused_for_now(again.answer):  # its reason may last for a second
                 self.s.pauses = LONG_PAUSES
