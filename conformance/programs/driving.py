@@ -1451,6 +1451,7 @@ class Drive:
                 left = table.facts.left | {table.handle.reference}
                 table.facts = table.facts._replace(left=left - {answer.table})
                 table.handle.reference, table.named = answer.table, True
+                table.known_as = self.s.logical(request.name)
                 # an outcome is about the reference that was asked about
                 table.worlds = frozenset(world._replace(never=frozenset()) for world in table.worlds)
             if request.attempt not in table.handle.ownership:
