@@ -193,7 +193,7 @@ for function, epilog in (
         examples(
             "matrix",
             "matrix reference 'stdio:node my-owner.mjs' --output matrix",
-            "matrix engine:duckdb report-of-yesterday --profile standard --json",
+            "matrix engine:duckdb report-of-yesterday --profile standard",
             "matrix conformance/implementations",
         ),
     ),

@@ -200,7 +200,6 @@ class Format(StrEnum):
     HISTORY = "history"
     RESULT = "result"
     FINDING = "finding"
-    MATRIX = "matrix"
     KNOWN_FAILURES = "known-failures"
 
 
@@ -209,8 +208,8 @@ def schema(
         Format,
         argument(
             "FORMAT",
-            "`interface`: messages between the kit and a subject; `history`: lines of a history; `result`, `finding`, "
-            "`matrix`: the JSON files of reports; `known-failures`: the list of `run --known`",
+            "`interface`: messages between the kit and a subject; `history`: lines of a history; `result`, `finding`: "
+            "the JSON files of reports; `known-failures`: the list of `run --known`",
         ),
     ],
     name: Annotated[str | None, argument("NAME", "only this message or line, for example `commit`")] = None,

@@ -81,9 +81,9 @@ class Verdict(StrEnum):
 
 
 def headline(expected: str, observed: str) -> str:
-    """The message of a violation: what went wrong, then what should have happened. An observation about "it" is about
-    the thing that `expected` names, and comes after it."""
-    if observed.startswith("it "):
+    """The message of a violation: what went wrong, then what should have happened. An observation about "it" or
+    "them" is about what `expected` names, and comes after it."""
+    if observed.startswith(("it ", "they ")):
         return f"Expected: {expected}, but {observed}."
     return f"{observed[:1].upper()}{observed[1:]}. Expected: {expected}."
 

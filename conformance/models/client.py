@@ -133,7 +133,8 @@ class ModelMaintainer(ModelReader):
     def _summary(self, state: State) -> dict[str, Any]:
         """The content of a checksum."""
         sizes = [add.get("size", 0) for add in state.files.values()]
-        times = {} if state.enabled_since is None else {"inCommitTimestampOpt": state.timestamp}
+        known = state.enabled_since is not None and state.timestamp > 0  # unknown after a cleanup
+        times = {"inCommitTimestampOpt": state.timestamp} if known else {}
         return {
             "tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1, **times,
             "domainMetadata": list(state.domains.values()), "metadata": state.metadata, "protocol": state.protocol,

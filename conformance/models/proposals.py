@@ -10,7 +10,7 @@ TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 KEPT: Final = "delta.logRetentionDuration"
-"""A property that has nothing to do with owners, and that every owner knows."""
+"""A property of a table that does not concern its owner."""
 BASE_TIME: Final = 1_700_000_000_000
 """The time of version 0, in ms since the epoch. In-commit timestamps may be far from the wall clock."""
 

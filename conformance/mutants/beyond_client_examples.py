@@ -215,7 +215,7 @@ def the_codec_is_dropped(self: ModelClient, newest: State, request: m.Transact) 
 
 @beyond_method("_with_column", "LOG-54")
 def partition_values_are_written_by_logical_names(self: ModelClient, line: str, column: str) -> str:
-    """Writes partition values by the names of columns to a table with column mapping."""
+    """Writes partition values by the logical names of columns to a table with column mapping."""
     return line
 
 
@@ -226,7 +226,7 @@ def append_only_tables_lose_files(self: ModelClient, base: State, request: m.Tra
 
 @beyond_method("_held", "LOG-34", "LOG-41")
 def removals_in_checkpoints_lose_vectors(self: ModelClient, state: State) -> Actions:
-    """Writes checkpoints whose removals lack the deletion vectors: they are about other files."""
+    """Omits the deletion vectors of removals in checkpoints."""
     held = original(self)._held(state)
     return [{kind: _without_vector(body) if kind == "remove" else body} for row in held for kind, body in row.items()]
 

@@ -272,7 +272,7 @@ def restart_forgets_unbackfilled_commits(self: ModelOwner, table: OwnedTable) ->
 
 @mutant_method("_restarted", "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", found_by="programs")
 def restart_takes_commits_without_files_back(self: ModelOwner, table: OwnedTable) -> None:
-    """Takes the unbackfilled commits from the first one whose staged file is missing on back in a restart."""
+    """Loses in a restart the unbackfilled commits from the first one whose staged file is missing."""
     original(self)._restarted(table)
     for version, commit in sorted(table.unbackfilled.items()):
         missing = (

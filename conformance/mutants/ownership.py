@@ -237,7 +237,7 @@ class TakeOverNamesNoOwner(ModelOwner):
 
 @mutant_method("take_over", "MC-API-03", "MC-LOG-01", "MC-COMMIT-04", found_by="programs")
 def drops_other_properties_in_a_take_over(self: ModelOwner, client: str, request: m.TakeOver) -> m.Answer:
-    """Takes a table over with those properties alone that owners need: the others are lost."""
+    """Keeps in a take-over only the properties that owners need."""
     lines = [json.loads(action) for action in request.actions]
     for body in (line["metaData"] for line in lines if "metaData" in line):
         kept = {name: value for name, value in body["configuration"].items() if name != proposals.KEPT}

@@ -303,10 +303,11 @@ def _path_shows_the_published(reading: Reading, answer: m.SnapshotRead) -> Wrong
         if reading.asked:
             return None
         expected = "a reader that has only the path rejects the table, or asks its catalog"
-        return Wrong(("CM-ACCESS-01", "CM-READ-08"), expected, "it read it without asking", answer.version)
+        return Wrong(("CM-ACCESS-01", "CM-READ-08"), expected, "the client read it without asking", answer.version)
     if answer.version > max(reading.published_after, reading.returned):
         expected = f"version {reading.published_after} is the last published one, and the owner was not asked"
-        return Wrong(("MC-READ-04", "MC-READ-03"), expected, f"it read version {answer.version}", answer.version)
+        observed = f"the client read version {answer.version}"
+        return Wrong(("MC-READ-04", "MC-READ-03"), expected, observed, answer.version)
     return None
 
 
@@ -378,7 +379,7 @@ def _file_time_selects(
     if answer.version == right:
         return None
     expected = f"version {right}, the last one whose file is not later than {time}"
-    return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"it read version {answer.version}", right)
+    return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"the client read version {answer.version}", right)
 
 
 def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
@@ -394,7 +395,7 @@ def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         ids = ("ICT-18", "ICT-20") if after else ("ICT-19", "ICT-20")
         side = "from the enablement on" if after else "before the enablement"
         expected = f"version {stamps.since} enabled the timestamps at {stamps.at}: a version {side} for {time}"
-        return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"it read version {answer.version}", answer.version)
+        return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"the client read version {answer.version}", answer.version)
     if not after:
         return _file_time_selects(reading, answer, time, range(stamps.since), "ICT-17", "ICT-19")
     reached = [version for version, t in stamps.times.items() if t <= time and version in reading.readable]
@@ -560,7 +561,7 @@ def _after(race: Race) -> Expected:
 
 def _answered(answer: m.Answer) -> str:
     reason = getattr(answer, "reason", "")
-    return f"it was answered `{m.name_of(answer)}`" + (f": {reason[:200]}" if reason else "")
+    return f"the request was answered `{m.name_of(answer)}`" + (f": {reason[:200]}" if reason else "")
 
 
 def _bodies(log: Log, version: int, kind: str) -> list[Action]:
@@ -723,7 +724,9 @@ def _needs_its_catalog(done: Transacted) -> Wrong | None:
     if not (done.by_path and done.feature == "catalogManaged" and isinstance(done.answer, m.Committed)):
         return None
     return Wrong(
-        ("CM-ACCESS-02", "CM-WRITE-01"), "a catalog-managed table is written by its name only", "it was committed"
+        ("CM-ACCESS-02", "CM-WRITE-01"),
+        "a catalog-managed table is written by its name only",
+        "the transaction was committed",
     )
 
 
@@ -735,7 +738,8 @@ def _lands_once(done: Transacted) -> Wrong | None:
         return None
     return Wrong(
         (*LOST, *(("DELAYED-01", "DELAYED-02", "DELAYED-10") if len(done.request.adds) > 1 else ())),
-        "one transaction is one commit", f"it is versions {', '.join(map(str, done.landed))}", done.landed[-1],
+        "one transaction is one commit", f"the transaction is versions {', '.join(map(str, done.landed))}",
+        done.landed[-1],
     )  # fmt: skip
 
 
@@ -744,7 +748,7 @@ def _reports_the_outcome(done: Transacted) -> Wrong | None:
     version = done.landed[0] if done.landed else None
     ids = UNKNOWN if done.lost else ("PROFILE-CLIENT-02", "PROFILE-UNKNOWN-01")
     if isinstance(done.answer, m.Committed) and done.answer.version is not None and done.answer.version != version:
-        observed = "nothing was committed" if version is None else f"it was committed as version {version}"
+        observed = "nothing was committed" if version is None else f"the transaction was committed as version {version}"
         return Wrong(
             ids, f"the client reported version {done.answer.version}: it is in the log", observed, done.answer.version
         )
@@ -760,7 +764,7 @@ def _stops_after_a_rejection(done: Transacted) -> Wrong | None:
         return None
     return Wrong(
         ("CONFLICT-RETRY-02",), "the owner rejected it for a reason that a retry does not change: no other proposal",
-        f"it was proposed {done.proposals} more times, and answered {m.name_of(done.answer)}",
+        f"the transaction was proposed {done.proposals} more times, and answered {m.name_of(done.answer)}",
     )  # fmt: skip
 
 
@@ -772,7 +776,7 @@ def _lands_only_without_conflict(done: Transacted) -> Wrong | None:
         return None
     return Wrong(
         expected.requirements, f"{expected.why}: {Outcome.MUST_FAIL.value}",
-        f"it was committed as version {done.landed[0]}", done.landed[0],
+        f"the transaction was committed as version {done.landed[0]}", done.landed[0],
     )  # fmt: skip
 
 
@@ -836,7 +840,7 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
         repeated = ("DELAYED-05",) if len(added) == len(wanted) else ("DELAYED-10", "DELAYED-02", "DELAYED-03")
         yield Wrong(
             (*repeated, "DELAYED-11", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02"),
-            f"the commit adds {wanted}", f"it adds {added}", version,
+            f"the commit adds {wanted}", f"the commit adds {added}", version,
         )  # fmt: skip
     changed = [body for kind in ("add", "remove") for body in _bodies(log, version, kind)]
     if request.data_change and (silent := [body["path"] for body in changed if body.get("dataChange") is False]):
@@ -852,19 +856,19 @@ def commit(log: Log, request: m.Transact, version: int, names: Mapping[str, Sequ
                 yield Wrong(
                     (*mapped, "DELAYED-05", "DELAYED-08"),
                     f"{name} has the partition value {parts[name]!r} in the column {column}",
-                    f"it has {add.get('partitionValues')}", version,
+                    f"{add['path']} has the partition values {add.get('partitionValues')}", version,
                 )  # fmt: skip
     gone = {key_of(action) for action in actions if "remove" in action}
     if gone and info_of(actions).get("isBlindAppend") is True:
         expected = "a blind append only adds files: others may ignore it"
-        yield Wrong(("CONFLICT-ISOLATION-05",), expected, f"it removes {len(gone)} files", version)
+        yield Wrong(("CONFLICT-ISOLATION-05",), expected, f"the blind append removes {len(gone)}", version)
     target = set(files) if request.replace_table else {
         key for key, add in files.items() if unquote(add["path"]) in request.removes
     }  # fmt: skip
     if gone != target:
         yield Wrong(
             ("LOG-30", "PROFILE-CLIENT-02"), f"the commit removes {sorted(map(str, target))}, with their vectors",
-            f"it removes {sorted(map(str, gone))}", version,
+            f"the commit removes {sorted(map(str, gone))}", version,
         )  # fmt: skip
     changes = {name: body for body in _bodies(log, version, "cdc") for name in _requested(body["path"], names)}
     missing = {file.path for file in request.changes} - set(changes)
@@ -1003,13 +1007,15 @@ def checkpoint(log: Log, version: int, actions: Sequence[Action]) -> Wrong | Non
         except KeyError as missing:
             return Wrong(ids, f"each {kind} of the checkpoint has {missing}", "one lacks it", version)
         if held != wanted:
-            return Wrong(ids, f"the checkpoint has the actions {wanted}", f"it has {held}", version)
+            return Wrong(ids, f"the checkpoint has the actions {wanted}", f"the checkpoint has {held}", version)
     removed = {_path(action) for action in right if "remove" in action}
     unexpired = {_path(a) for a in right if "remove" in a and a["remove"].get("deletionTimestamp", 0) >= FUTURE}
     held_removals = {_path(action) for action in actions if "remove" in action}
     if not unexpired <= held_removals <= removed:
-        observed = f"the removals are {sorted(held_removals)}"
-        return Wrong(("LOG-41", *ids), f"the removals {sorted(unexpired)} have not expired", observed, version)
+        lacking, more = sorted(unexpired - held_removals), sorted(held_removals - removed)
+        observed = f"lacks the removal of {lacking[0]}" if lacking else f"has a removal of {more[0]}"
+        expected = "the removals of the log that have not expired, and perhaps expired ones"
+        return Wrong(("LOG-41", *ids), expected, f"the checkpoint {observed}", version)
     return None
 
 
@@ -1018,8 +1024,10 @@ FUTURE: Final = 4_000_000_000_000
 
 
 def _path(action: Action) -> str:
+    """The data file of an action, with its deletion vector."""
     (body,) = action.values()
-    return str((unquote(body["path"]), vector_of(body)))
+    vector = [part for part in vector_of(body) if part != "None"]
+    return unquote(body["path"]) + (f" with the deletion vector {' '.join(vector)}" if vector else "")
 
 
 def _seen(action: Action) -> str:
@@ -1125,7 +1133,7 @@ def vacuum(log: Log, gone: Collection[str]) -> Wrong | None:
         return Wrong(("LOG-40",), f"{YOUNG} was written just now: a transaction may commit it", "VACUUM deleted it")
     for names, ids, why in ((active, ("LOG-37",), "is in the table"), (recent, ("LOG-40",), "was removed just now")):
         if lost := sorted(names & set(gone)):
-            return Wrong(ids, f"{lost[0]} {why}: it stays", f"VACUUM deleted {lost}", version)
+            return Wrong(ids, f"{lost[0]} {why}: it stays", f"VACUUM deleted {', '.join(lost)}", version)
     return None
 
 
@@ -1259,20 +1267,26 @@ def cleanup(
         version = commit_file.get(name)
         if name in needed:
             first = ("MC-CLEANUP-01", "CM-CLEANUP-01")
-            yield Wrong((*first, *kept), f"the cut-off checkpoint is that of version {cut}: {name} stays", "it is gone")
+            yield Wrong(
+                (*first, *kept), f"the cut-off checkpoint is that of version {cut}: {name} stays", f"{name} is gone"
+            )
         elif version is not None and version == newest and feature != FILESYSTEM:
-            yield Wrong(("MC-CLEANUP-09", *kept), f"{name} is the newest published commit: it stays", "it is gone")
+            yield Wrong(("MC-CLEANUP-09", *kept), f"{name} is the newest published commit: it stays", f"{name} is gone")
         elif version is not None and version >= cut:
-            yield Wrong(kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", "it is gone")
+            yield Wrong(
+                kept, f"{name} is not before the cut-off checkpoint of version {cut}: it stays", f"{name} is gone"
+            )
         elif name in folder.checksums and folder.checksums[name] >= cut:
-            yield Wrong(kept, f"{name} is not before the cut-off checkpoint: it stays", "it is gone")
+            yield Wrong(kept, f"{name} is not before the cut-off checkpoint: it stays", f"{name} is gone")
         elif name in folder.compactions and folder.compactions[name][0] > cut:
-            yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", "it is gone")
+            yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", f"{name} is gone")
         elif name in folder.staged and folder.staged[name] > cut:
             ids = ("MC-CLEANUP-08", "CM-CLEANUP-08")
-            yield Wrong(ids, f"{name} is above the cut-off checkpoint, and may be in flight: it stays", "it is gone")
+            yield Wrong(
+                ids, f"{name} is above the cut-off checkpoint, and may be in flight: it stays", f"{name} is gone"
+            )
         elif name in folder.staged and name in folder.listed and feature == "catalogManaged":
-            yield Wrong(("RULING-CLEANUP-01",), f"the owner lists {name}: it stays", "it is gone")
+            yield Wrong(("RULING-CLEANUP-01",), f"the owner lists {name}: it stays", f"{name} is gone")
     if gone and whole and feature != FILESYSTEM:
         yield from _left(folder, cut, gone, feature)
 
@@ -1290,7 +1304,8 @@ def _left(folder: Folder, cut: int, gone: Collection[str], feature: str) -> Iter
     ]  # fmt: skip
     for names, ids in old:
         for name in sorted(set(names) - set(gone)):
-            yield Wrong(ids, f"{name} is before the cut-off checkpoint of version {cut}: it is deleted", "it was kept")
+            why = f"{name} is before the cut-off checkpoint of version {cut}"
+            yield Wrong(ids, f"{why}: it is deleted", f"{name} was kept")
 
 
 class File(NamedTuple):
@@ -1313,7 +1328,8 @@ def folder(
     """
     for name in sorted(before):
         if name not in after and not cleaned:
-            yield Wrong(_lost(name, feature), f"{name} is another writer's, or ratified: it stays", "it was deleted")
+            expected = f"{name} is another writer's, or ratified: it stays"
+            yield Wrong(_lost(name, feature), expected, f"{name} was deleted")
         elif name in after and after[name] != before[name]:
             old, new = before[name], after[name]
             is_same = again and old.content is not None and old.content == new.content

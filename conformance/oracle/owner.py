@@ -390,7 +390,7 @@ def _latest_of_read(world: World, contract: Contract, claimed: int | None, facts
     if claimed < world.returned:
         return Wrong(
             ("MC-READ-06", "CM-GET-04", *after),
-            f"an earlier read returned the latest version {world.returned}: it never decreases",
+            f"version {world.returned} or a later one as the latest, as an earlier read returned",
         )
     if claimed < newest and not contract.direct_commits_may_lag:
         promised = ("PROFILE-CORE-07", "MC-COMMIT-05", "CM-COMMIT-05") if contract.commit_mode == "direct" else ()

@@ -41,7 +41,7 @@ class Columns(StrEnum):
 
     @property
     def has_physical_names(self) -> bool:
-        """Whether partition values have them."""
+        """Whether partition values use the physical names of columns."""
         return self in (Columns.READERS_ONLY, Columns.MAPPED)
 
 

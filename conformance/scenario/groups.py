@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from conformance.interface import messages as m
 from conformance.models.groups import group_of as group_of
 from conformance.oracle import groups
+from conformance.scenario.formatting import answered
 from conformance.scenario.scenario import TRIES, Exchange, Scenario, TableHandle
 
 
@@ -48,6 +49,6 @@ def ask(
         answer = s.answer(client, request)
     exchanges = ended(s, numbers, request, answer, known)
     if isinstance(answer, m.Unsupported):
-        s.fail("PROFILE-CORE-07", evidence=exchanges[:1], expected="the subject declared `transaction-group`",
-               message=f"`commit_group` is unsupported, but a declared profile needs it: {answer.reason}")  # fmt: skip
+        s.fail("PROFILE-CORE-07", evidence=exchanges[:1], observed=answered(request, answer),
+               expected="the subject declared `transaction-group`: it supports the request")  # fmt: skip
     return answer, exchanges

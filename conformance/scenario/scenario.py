@@ -498,9 +498,8 @@ class Scenario:
                 f"operation {exchange.number} was rejected, which the specification permits: {answer.reason}"
             )
         if isinstance(answer, m.Unsupported):
-            self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
-                      message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
-                      f"{answer.reason}")  # fmt: skip
+            self.fail("PROFILE-CORE-07", evidence=(exchange,), observed=answered(exchange.request, answer),
+                      expected="a declared profile needs the request: the subject supports it")  # fmt: skip
         if not isinstance(answer, m.Conflict | m.Gap):  # PROFILE-CORE-05 is about these answers
             requirements = tuple(name for name in requirements if name != "PROFILE-CORE-05") or requirements
         observed = f"{what} was answered {in_words(answer)}" if what else answered(exchange.request, answer)

@@ -114,7 +114,7 @@ PARAMETERS: Final[dict[str, Any]] = {
         "--backfill-every", "N", "for tables created over HTTP: publish after every N commits, or: never"
     ),
     "workers": _option(
-        "--workers", "N", "processes that share the address; two pay for clients of several tables", min=1, max=64
+        "--workers", "N", "server processes on one address; 2 are faster for clients of several tables", min=1, max=64
     ),
     "log_level": _option("--log-level", "LEVEL", "log level: debug, info, warning or error"),
     "name": _argument("NAME", "name of the token: letters, digits, - and _"),

@@ -180,7 +180,7 @@ def play(stage: Stage) -> None:
     read_through_spark(stage, spark_reader)
     findings = verify(stage.warehouse.owner)
     errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
-    detail = f"{len(stage.warehouse.owner.tables())} tables against every invariant, errors: {len(errors)} {errors[:1]}"
+    detail = f"tables checked: {len(stage.warehouse.owner.tables())}, errors: {len(errors)} {''.join(errors[:1])}"
     stage.check("no invariant is violated", not errors, detail)
 
 

@@ -124,7 +124,7 @@ def address_of(url: str, *, token: str | None = None) -> Address:
     if scheme == "http" and not is_loopback(host) and not allowed:
         raise InvalidRequestError(
             f"http://{host} would send the token and the data's locations unencrypted; use https://, or add "
-            f"?allow-http=true to the URL"
+            "allow-http=true to the URL's query"
         )
     secret = (os.environ.get(TOKEN_VARIABLE) if token is None else token) or None
     if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret):
@@ -534,7 +534,7 @@ class DeltaCalls:
         if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:
             return self.refused(what, refusal)
         return InvalidRequestError(
-            f"{self.address.server} has no {what}: {refusal}; add ?catalog=C&schema=S to the URL"
+            f"{self.address.server} has no {what}: {refusal}; add catalog=C and schema=S to the URL's query"
         )
 
     def refused(self, what: str, refusal: Refusal) -> DeltaError:

@@ -40,6 +40,9 @@ LAST_SECONDS: Final = 2.0
 LEAST_READ: Final = 16_384
 """Bytes of an answer that a client must read within `Serving.header_seconds` to get the rest."""
 
+MOST_ENDS: Final = 10
+"""Workers that may end within a minute before the server gives up."""
+
 FILES_BESIDE: Final = 200
 """Open files that a server needs in addition to its connections: each thread's ledger and lock, and logs."""
 
@@ -66,7 +69,7 @@ class Serving:
     """Time for requests to end after a signal to stop."""
     log_level: str = "info"
     workers: int = 1
-    """Processes that share the address and the ledger. Limits, and the queue of a table's writers, are each one's."""
+    """Processes that share the address and the ledger. Each has its own limits and queues of writers."""
 
 
 def serve(wanted: Serving) -> None:
@@ -106,35 +109,45 @@ def serve(wanted: Serving) -> None:
 
 
 def _serve_together(wanted: Serving, listeners: list[socket.socket], announcement: str) -> None:
-    """Serve with a process for each listener. A worker that is killed, for example for lack of memory, is replaced: its
-    listener keeps the new connections until then. A worker that ends by itself has failed: the server ends."""
+    """Serve with a process for each listener. A worker that ends without an error, for example because it was killed
+    for lack of memory, is replaced: its listener keeps the new connections until then."""
     stop, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)
     spawn = multiprocessing.get_context("spawn")
 
     def started(listener: socket.socket) -> SpawnProcess:
         worker = spawn.Process(target=_work, args=(wanted, listener))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a worker inherits that: Ctrl-C in a terminal is for its parent
         worker.start()
+        signal.signal(signal.SIGINT, lambda *_: None)
         return worker
 
-    workers = [started(listener) for listener in listeners]
-    print(announcement, flush=True)
-    failed = False
-    while not failed and stop not in wait_for([stop, *(worker.sentinel for worker in workers)]):
-        for index, worker in enumerate(workers):
-            if worker.exitcode is not None and worker.exitcode < 0:
-                message = f"a worker was killed by signal {-worker.exitcode}; another one takes its place"
-                logger.error("%s", line({"message": message}))
+    workers: list[SpawnProcess] = []
+    ends: list[float] = []
+    try:
+        workers += [started(listener) for listener in listeners]
+        print(announcement, flush=True)
+        while stop not in wait_for([stop, *(worker.sentinel for worker in workers)]):
+            for index, worker in enumerate(workers):
+                if worker.exitcode is None:
+                    continue
+                ends.append(time.monotonic())
+                again = len(ends) <= MOST_ENDS or ends[-1] - ends[-1 - MOST_ENDS] > 60
+                next_ = "another one takes its place" if worker.exitcode <= 0 and again else "the server ends"
+                logger.error("%s", line({"message": f"a worker ended with status {worker.exitcode}; {next_}"}))
+                if next_ == "the server ends":
+                    raise SystemExit(1)
                 workers[index] = started(listeners[index])
-            failed = failed or (worker.exitcode is not None and worker.exitcode >= 0)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()
-    if failed or any(worker.exitcode not in (0, -signal.SIGTERM) for worker in workers):  # that one had not begun
+    finally:
+        for listener in listeners:
+            listener.close()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+    if any(worker.exitcode not in (0, -signal.SIGTERM) for worker in workers):  # SIGTERM came before its handler
         raise SystemExit(1)
 
 
@@ -149,7 +162,11 @@ def _work(wanted: Serving, listener: socket.socket) -> None:
 
     Thread(target=stop_with_parent, daemon=True).start()
     configure_logs(wanted.log_level)
-    _serve(wanted, listener)
+    try:
+        _serve(wanted, listener)
+    except Exception:
+        logger.exception("%s", line({"message": "the worker cannot serve"}))
+        raise SystemExit(1) from None
 
 
 def _serve(wanted: Serving, listener: socket.socket, announcement: str | None = None) -> None:

@@ -365,7 +365,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             "https://, or a folder's path"
         )
     if token is not None:
-        raise InvalidRequestError(f"a token is for servers; {str(directory)!r} is not a URL (https://host:port)")
+        raise InvalidRequestError(f"a token needs the URL of a server (https://host:port), not {str(directory)!r}")
     home = _resolved(directory)
     environment = environment or Environment()
     folder = home / OWNER_FOLDER

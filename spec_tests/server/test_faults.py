@@ -4,9 +4,11 @@ acknowledged is lost, nothing lands twice."""
 import json
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -448,26 +450,42 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
 
 
 def workers(server: subprocess.Popen[str]) -> list[psutil.Process]:
-    children = psutil.Process(server.pid).children()
-    return [child for child in children if "resource_tracker" not in "".join(child.cmdline())]
+    found = []
+    for child in psutil.Process(server.pid).children():
+        with suppress(psutil.Error):  # it has just ended
+            if "resource_tracker" not in "".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("end, status", [("terminate", 0), ("kill", -signal.SIGKILL)])
-def test_killed_workers_are_replaced_and_end_with_the_server(tmp_path: Path, end: str, status: int) -> None:
+def test_workers_that_end_are_replaced_and_end_with_the_server(tmp_path: Path, end: str, status: int) -> None:
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     with started(*SERVE, directory, "--workers", "2") as (server, url):
         with refimpl.open(url) as remote:
             remote.create_table("orders", pa.schema({"id": pa.int64()})).append(pa.table({"id": [1]}))
-        killed = workers(server)
-        assert len(killed) == 2
-        for worker in killed:
-            worker.kill()
+        first, second = workers(server)
+        first.kill()
+        second.terminate()
+        psutil.wait_procs((first, second), timeout=120)
         with refimpl.open(url) as remote:
             remote.table("orders").append(pa.table({"id": [2]}))
             assert sorted(remote.table("orders").snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
         left = workers(server)
+        assert left
         getattr(server, end)()
         assert server.wait(120) == status
         assert psutil.wait_procs(left, timeout=120)[1] == []
+
+
+@pytest.mark.processes
+def test_server_that_cannot_announce_itself_ends_its_workers(tmp_path: Path) -> None:
+    directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True).close()
+    command = [sys.executable, *SERVE, str(directory), "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        server.stdout.close()
+        assert server.wait(120) != 0

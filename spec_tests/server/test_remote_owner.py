@@ -889,7 +889,7 @@ def test_invalid_url_is_refused(url: str, message: str) -> None:
 
 
 def test_options_of_servers_and_folders_do_not_mix(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="is for servers"):
+    with pytest.raises(InvalidRequestError, match="needs the URL of a server"):
         refimpl.open(str(tmp_path), token="x")
     with pytest.raises(InvalidRequestError, match=r"'htp://host': unknown scheme htp; expected http:// or"):
         refimpl.open("htp://host")
