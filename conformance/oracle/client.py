@@ -1282,9 +1282,8 @@ def cleanup(
             yield Wrong(kept, f"{name} starts after the cut-off checkpoint: it stays", f"{name} is gone")
         elif name in folder.staged and folder.staged[name] > cut:
             ids = ("MC-CLEANUP-08", "CM-CLEANUP-08")
-            yield Wrong(
-                ids, f"{name} is above the cut-off checkpoint, and may be in flight: it stays", f"{name} is gone"
-            )
+            why = "may be in flight" if cut < 0 else "is above the cut-off checkpoint, and may be in flight"
+            yield Wrong(ids, f"{name} {why}: it stays", f"{name} is gone")
         elif name in folder.staged and name in folder.listed and feature == "catalogManaged":
             yield Wrong(("RULING-CLEANUP-01",), f"the owner lists {name}: it stays", f"{name} is gone")
     if gone and whole and feature != FILESYSTEM:
