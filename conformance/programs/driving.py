@@ -1450,10 +1450,10 @@ class Drive:
                 self._is_another(table, exchange, answer.table)
                 left = table.facts.left | {table.handle.reference}
                 table.facts = table.facts._replace(left=left - {answer.table})
+                if answer.table != table.handle.reference:  # an outcome is about the reference that was asked about
+                    table.worlds = frozenset(world._replace(never=frozenset()) for world in table.worlds)
                 table.handle.reference, table.named = answer.table, True
                 table.known_as = self.s.logical(request.name)
-                # an outcome is about the reference that was asked about
-                table.worlds = frozenset(world._replace(never=frozenset()) for world in table.worlds)
             if request.attempt not in table.handle.ownership:
                 table.handle.ownership.append(request.attempt)
             lost = ("MC-CONVERT-09",) if any(other.facts.asked for other in self._others(table)) else ()
