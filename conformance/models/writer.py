@@ -350,8 +350,10 @@ class ModelWriter(ModelReader):
 
     def _with_column(self, line: str, column: str) -> str:
         """The action with the name that the column `part` has in partition values."""
+        if column == "part":
+            return line
         [(kind, body)] = json.loads(line).items()
-        if column == "part" or "partitionValues" not in body:
+        if "partitionValues" not in body:
             return line
         values = {column if name == "part" else name: value for name, value in body["partitionValues"].items()}
         return proposals.line(kind, {**body, "partitionValues": values})

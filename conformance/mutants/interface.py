@@ -5,7 +5,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.mutants import memory_of, mutant, mutant_method, original
+from conformance.mutants import memory_of, mutant, mutant_functions, mutant_method, original
 
 
 @mutant_method("hello", "PROFILE-CORE-01")
@@ -37,28 +37,26 @@ def empty_range_lacks_latest_version(self: ModelOwner, client: str, request: m.G
     return original(self).get_commits(client, request)
 
 
-@mutant_method("maintenance_policy", "PROFILE-CORE-07")
-def policy_is_unsupported(self: ModelOwner, client: str, request: m.MaintenancePolicy) -> m.Answer:
-    """Declares a maintenance policy, and does not support the request."""
+def _unsupported(client: str, request: m.Request) -> m.Answer:
     return m.Unsupported(reason="not yet")
 
 
-@mutant_method("load_table", "PROFILE-CORE-07")
-def resolution_is_unsupported(self: ModelOwner, client: str, request: m.LoadTable) -> m.Answer:
-    """Declares discovery, and does not support the resolution of a table."""
-    return m.Unsupported(reason="not yet")
-
-
-@mutant_method("attempt_outcome", "PROFILE-CORE-07")
-def outcome_is_unsupported(self: ModelOwner, client: str, request: m.AttemptOutcome) -> m.Answer:
-    """Declares outcomes of attempts, and does not support the request."""
-    return m.Unsupported(reason="not yet")
-
-
-@mutant_method("drop_table", "PROFILE-CORE-07")
-def drop_is_unsupported(self: ModelOwner, client: str, request: m.DropTable) -> m.Answer:
-    """Declares discovery, and does not support the drop of a table."""
-    return m.Unsupported(reason="not yet")
+mutant_functions(
+    "maintenance_policy", ModelOwner, "PROFILE-CORE-07",
+    policy_is_unsupported=("Declares a maintenance policy, and does not support the request.", _unsupported),
+)  # fmt: skip
+mutant_functions(
+    "load_table", ModelOwner, "PROFILE-CORE-07",
+    resolution_is_unsupported=("Declares discovery, and does not support the resolution of a table.", _unsupported),
+)  # fmt: skip
+mutant_functions(
+    "attempt_outcome", ModelOwner, "PROFILE-CORE-07",
+    outcome_is_unsupported=("Declares outcomes of attempts, and does not support the request.", _unsupported),
+)  # fmt: skip
+mutant_functions(
+    "drop_table", ModelOwner, "PROFILE-CORE-07",
+    drop_is_unsupported=("Declares discovery, and does not support the drop of a table.", _unsupported),
+)  # fmt: skip
 
 
 @mutant_method("plant", "PROFILE-STORAGE-01")

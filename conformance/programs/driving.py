@@ -275,9 +275,8 @@ class Drive:
             table = self._new(slot, step)
         elif not table.is_surely(State.OWNED) or table.handle.path is not None:  # its name may be free
             return
-        options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
-        if table.limit is not None:
-            options["backlog_limit"] = table.limit
+        backfill = "subject" if step.by_subject else "on-request"
+        options: dict[str, object] = {"backfill": backfill, "backlog_limit": table.limit}
         name = table.handle.name.removesuffix(" again")
         old = self.past.get(slot)
         if step.there and old is not None and table.surely < 0 and old.location and self._may_remake(old):
@@ -1193,9 +1192,7 @@ class Drive:
         if table is None or not table.owned or "maintenance-policy" not in self.contract.profiles:
             return
         exchange = self.s.ask(client_of(step.client), m.MaintenancePolicy(table=table.handle.reference), table.handle)
-        self._keep(table, exchange, model.judge(
-            table.worlds, self.contract, exchange.request, exchange.answer, table.facts
-        ))  # fmt: skip
+        self._hear(table, exchange)
         if isinstance(exchange.answer, m.Policy):
             allowed = frozenset(exchange.answer.allowed)
             if table.policy is not None and table.policy != allowed and table.facts.restarted:

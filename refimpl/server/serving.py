@@ -134,10 +134,11 @@ def _serve_together(wanted: Serving, listeners: list[socket.socket], announcemen
                 if worker.exitcode is None:
                     continue
                 ends.append(time.monotonic())
-                again = len(ends) <= MOST_ENDS or ends[-1] - ends[-1 - MOST_ENDS] > 60
-                next_ = "another one takes its place" if worker.exitcode <= 0 and again else "the server ends"
-                logger.error("%s", line({"message": f"a worker ended with status {worker.exitcode}; {next_}"}))
-                if next_ == "the server ends":
+                often = len(ends) > MOST_ENDS and ends[-1] - ends[-1 - MOST_ENDS] <= 60
+                failed = worker.exitcode > 0 or often
+                consequence = "the server ends" if failed else "another one takes its place"
+                logger.error("%s", line({"message": f"a worker ended with status {worker.exitcode}; {consequence}"}))
+                if failed:
                     raise SystemExit(1)
                 workers[index] = started(listeners[index])
     finally:
