@@ -17,10 +17,10 @@ from refimpl.protocol.actions import Metadata, Protocol
 from refimpl.protocol.commit_owner import Maintenance
 from refimpl.protocol.log_path import MAX_VERSION
 
-LEGACY_BASE: Final = "/api/2.1/unity-catalog"
+CATALOG_BASE: Final = "/api/2.1/unity-catalog"
 TRANSACTIONS: Final = "/v1/catalogs/{catalog}/transactions"
 """The calls for several tables, an extension of this server: UNITY_CATALOG.md#transactions."""
-DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
+DELTA_BASE: Final = f"{CATALOG_BASE}/delta"
 DEFAULT_CATALOG: Final = "unity"
 DEFAULT_SCHEMA: Final = "default"
 
@@ -91,26 +91,20 @@ class StageTable(_Wire, frozen=True, kw_only=True):
     name: Text
 
 
-class Registration(_Wire, frozen=True, kw_only=True, omit_defaults=True):
+class CreateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
     """Registers a table whose version 0 is at `location`; a staging call returned this location. What a field says must
     agree with version 0."""
 
     name: Text
     location: Text
+    columns: Columns
+    protocol: WireProtocol
     table_type: str
     properties: dict[str, str]
-    columns: Columns | None = None
-    protocol: WireProtocol | None = None
-    last_commit_timestamp_ms: Milliseconds | None = None
+    last_commit_timestamp_ms: Milliseconds
     partition_columns: tuple[str, ...] | None = None
     comment: str | None = None
     domain_metadata: dict[str, Any] | None = None
-
-
-class CreateTable(Registration, frozen=True, kw_only=True, omit_defaults=True):
-    columns: Columns
-    protocol: WireProtocol
-    last_commit_timestamp_ms: Milliseconds
 
 
 class RenameTable(_Wire, frozen=True, kw_only=True):
@@ -243,114 +237,10 @@ class LoadTables(_Wire, frozen=True, kw_only=True):
 
 
 class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of the older API, whose names are not hyphenated."""
+    """A request beside the Delta API, whose names are not hyphenated."""
 
     table_id: Text
     operation: Literal["READ", "READ_WRITE"]
-
-
-# Requests of the older API about tables that Unity Catalog manages: UNITY_CATALOG.md#older-calls
-
-
-class StageTableByName(msgspec.Struct, frozen=True, kw_only=True):
-    name: Text
-    catalog_name: Text
-    schema_name: Text
-
-
-class NamedColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a column that is read: clients spell its type differently."""
-
-    name: Text
-
-
-class CreateTableByName(msgspec.Struct, frozen=True, kw_only=True):
-    """As `CreateTable`. `columns`: in any order; version 0 has their types."""
-
-    name: Text
-    catalog_name: Text
-    schema_name: Text
-    table_type: str
-    data_source_format: str
-    storage_location: Text | None = None
-    columns: tuple[NamedColumn, ...] | None = None
-    comment: str | None = None
-    properties: dict[str, str] | None = None
-
-
-class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """As `WireCommit`. `is_disown_commit`: the table would have no owner after it."""
-
-    version: NewVersion
-    timestamp: Milliseconds
-    file_name: Text
-    file_size: Bytes
-    file_modification_timestamp: Milliseconds
-    is_disown_commit: bool | None = None
-
-
-class CommitProtocol(msgspec.Struct, frozen=True, kw_only=True):
-    """As `WireProtocol`."""
-
-    min_reader_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    min_writer_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    reader_features: tuple[str, ...] | None = None
-    writer_features: tuple[str, ...] | None = None
-
-
-class CommitProperties(msgspec.Struct, frozen=True, kw_only=True):
-    properties: dict[str, str] | None = None
-
-
-class CommitMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata in a commit: all properties of the table, and its comment. The columns are not read."""
-
-    description: str | None = None
-    properties: CommitProperties | None = None
-    schema: Any = None
-
-    @property
-    def all_properties(self) -> dict[str, str]:
-        """Empty: the commit does not change them."""
-        return (self.properties and self.properties.properties) or {}
-
-
-class CommitById(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit, or a report of the published versions, or both."""
-
-    table_id: Text
-    table_uri: Text
-    commit_info: CommitInfo | None = None
-    latest_backfilled_version: AnyVersion | None = None
-    metadata: CommitMetadata | None = None
-    protocol: CommitProtocol | None = None
-    uniform: dict[str, Any] | None = None
-
-    @property
-    def updates(self) -> tuple[Update, ...]:
-        """The same as updates of the Delta API."""
-        updates: list[Update] = []
-        if self.commit_info is not None:
-            commit = {name: getattr(self.commit_info, name) for name in WireCommit.__struct_fields__}
-            updates.append(AddCommit(commit=WireCommit(**commit), uniform=self.uniform))
-        if self.protocol is not None:
-            updates.append(SetProtocol(protocol=WireProtocol(**msgspec.structs.asdict(self.protocol))))
-        if self.latest_backfilled_version is not None:
-            updates.append(SetLatestBackfilledVersion(latest_published_version=self.latest_backfilled_version))
-        if self.metadata is not None and self.metadata.all_properties:
-            updates.append(SetProperties(updates=self.metadata.all_properties))
-        if self.metadata is not None and self.metadata.description is not None:
-            updates.append(SetTableComment(comment=self.metadata.description))
-        return tuple(updates)
-
-
-class CommitsById(msgspec.Struct, frozen=True, kw_only=True):
-    """The unpublished commits of these versions, both ends included."""
-
-    table_id: Text
-    table_uri: Text
-    start_version: AnyVersion
-    end_version: AnyVersion | None = None
 
 
 class FileSizeHistogram(_Wire, frozen=True, kw_only=True):
@@ -430,7 +320,7 @@ class StagedTable(_Wire, frozen=True, kw_only=True):
 
 
 class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table in the list of the older API."""
+    """A table in a list."""
 
     name: str
     table_id: str | None = None
@@ -465,12 +355,9 @@ class LoadedTables(msgspec.Struct, frozen=True, kw_only=True):
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """`table`: the current table after a lost race, if the client requested it: UNITY_CATALOG.md#conflict. `member`:
-    the index of the table change that decided a transaction. `error_code` and `message`: the error in the shape of the
-    older API, in answers to its calls."""
+    the index of the table change that decided a transaction."""
 
     error: ErrorBody
-    error_code: str | msgspec.UnsetType = msgspec.UNSET
-    message: str | msgspec.UnsetType = msgspec.UNSET
     table: LoadedTable | msgspec.UnsetType = msgspec.UNSET
     member: int | msgspec.UnsetType = msgspec.UNSET
 

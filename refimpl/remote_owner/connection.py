@@ -28,10 +28,10 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from refimpl.catalog.messages import (
+    CATALOG_BASE,
     DEFAULT_CATALOG,
     DEFAULT_SCHEMA,
     DELTA_BASE,
-    LEGACY_BASE,
     UNSUPPORTED_FORMAT,
     ErrorBody,
     LoadedTable,
@@ -84,10 +84,6 @@ class Address:
     def delta(self) -> str:
         return f"{self.path}{DELTA_BASE}/v1"
 
-    @property
-    def legacy(self) -> str:
-        return f"{self.path}{LEGACY_BASE}"
-
     def schema_path(self, catalog: str, schema: str) -> str:
         return f"{self.delta}/catalogs/{quote(catalog, safe='')}/schemas/{quote(schema, safe='')}"
 
@@ -108,8 +104,8 @@ def address_of(url: str, *, token: str | None = None) -> Address:
     is_path = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
     if scheme not in _PORTS or not host or port == 0 or parts.fragment or not is_path:
         raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; expected https://host:port")
-    if LEGACY_BASE in parts.path:
-        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; leave out {LEGACY_BASE}")
+    if CATALOG_BASE in parts.path:
+        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; leave out {CATALOG_BASE}")
     if "@" in parts.netloc:
         raise InvalidRequestError(
             f"the URL of {host} has a user or password; pass the token as token=..., or set {TOKEN_VARIABLE}"

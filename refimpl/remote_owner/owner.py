@@ -25,6 +25,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from refimpl.catalog.messages import (
+    CATALOG_BASE,
     FEATURE_PREFIX,
     FORBIDDEN_JOBS,
     OPERATIONS,
@@ -875,7 +876,7 @@ class RemoteOwner:
         while token not in pages:
             pages.add(token)
             given = query if token is None else {**query, "page_token": token}
-            page = self._calls.call("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
+            page = self._calls.call("GET", f"{self.address.path}{CATALOG_BASE}/tables?{urlencode(given)}", TablePage)
             if isinstance(page, Refusal):
                 raise self._calls.not_found(page, f"{self.address.catalog}.{self.address.schema}")
             yield from page.tables

@@ -35,7 +35,7 @@ from refimpl.protocol.commits import RatifiedCommit
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.server.last_change import LastChange
 
-_LEGACY_TYPES: Final = {
+_SQL_TYPES: Final = {
     "byte": ("BYTE", "tinyint"),
     "short": ("SHORT", "smallint"),
     "integer": ("INT", "int"),
@@ -140,17 +140,17 @@ NEVER: Final = 253_402_300_799_000
 """ms since the epoch: the last second that Java and Python can show as a date."""
 
 
-def legacy_table(
+def listed_table(
     catalog: str, schema: str, name: str, description: TableDescription, change: LastChange
 ) -> dict[str, Any]:
-    """A table in the shape of the older calls."""
+    """A table in the shape of the lists."""
     return {
         "name": name,
         "catalog_name": catalog,
         "schema_name": schema,
         "table_type": MANAGED,
         "data_source_format": "DELTA",
-        "columns": _legacy_columns(description.metadata),
+        "columns": _listed_columns(description.metadata),
         "storage_location": description.table.location.as_uri(),
         "comment": description.catalog_properties.get(COMMENT, description.metadata.description) or None,
         "properties": properties(description, change),
@@ -165,17 +165,17 @@ def legacy_table(
     }
 
 
-def _legacy_columns(metadata: Metadata) -> list[dict[str, Any]]:
+def _listed_columns(metadata: Metadata) -> list[dict[str, Any]]:
     partitions = {column: index for index, column in enumerate(metadata.partition_columns)}
     try:
-        return [_legacy_column(index, field, partitions) for index, field in enumerate(fields_of(metadata))]
+        return [_listed_column(index, field, partitions) for index, field in enumerate(fields_of(metadata))]
     except RecursionError:
         return []
 
 
-def _legacy_column(position: int, field: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, Any]:
+def _listed_column(position: int, field: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, Any]:
     name, kind = str(field.get("name")), field.get("type")
-    type_name, type_text = _legacy_type(kind)
+    type_name, type_text = _sql_type(kind)
     precision, scale = _decimal(kind)
     comment = field.get("metadata", {}).get("comment") if isinstance(field.get("metadata"), dict) else None
     return {
@@ -193,19 +193,19 @@ def _legacy_column(position: int, field: Mapping[str, Any], partitions: Mapping[
     }
 
 
-def _legacy_type(kind: Any) -> tuple[str, str]:
+def _sql_type(kind: Any) -> tuple[str, str]:
     """The name and the text of a type, as SQL spells it."""
     match kind:
         case str() if kind.startswith("decimal"):
             return "DECIMAL", kind
         case str():
-            return _LEGACY_TYPES.get(kind, ("USER_DEFINED_TYPE", kind))
+            return _SQL_TYPES.get(kind, ("USER_DEFINED_TYPE", kind))
         case {"type": "array", "elementType": element}:
-            return "ARRAY", f"array<{_legacy_type(element)[1]}>"
+            return "ARRAY", f"array<{_sql_type(element)[1]}>"
         case {"type": "map", "keyType": key, "valueType": value}:
-            return "MAP", f"map<{_legacy_type(key)[1]},{_legacy_type(value)[1]}>"
+            return "MAP", f"map<{_sql_type(key)[1]},{_sql_type(value)[1]}>"
         case {"type": "struct", "fields": list(fields)} if all(isinstance(field, dict) for field in fields):
-            inner = ",".join(f"{f.get('name')}:{_legacy_type(f.get('type'))[1]}" for f in fields)
+            inner = ",".join(f"{f.get('name')}:{_sql_type(f.get('type'))[1]}" for f in fields)
             return "STRUCT", f"struct<{inner}>"
     return "USER_DEFINED_TYPE", str(kind)
 

@@ -20,14 +20,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from refimpl.catalog.messages import DELTA_BASE, LEGACY_BASE, AddCommit
+from refimpl.catalog.messages import AddCommit
 from refimpl.protocol.commit_owner import MaintenancePolicy
 from refimpl.protocol.errors import DeltaError
 from refimpl.server import errors, scheduling
 from refimpl.server.access import Scope, Tokens, authorize, refuse_foreign_page
+from refimpl.server.catalog_api import CatalogApi, Parts
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
-from refimpl.server.legacy import LegacyApi, Parts
 from refimpl.server.names import Names
 from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call
 from refimpl.warehouse import Warehouse
@@ -43,8 +43,6 @@ class Seen:
     method: str
     deadline: float
     """The deadline of its answer, by the monotonic clock."""
-    older: bool = False
-    """Whether it is a call of the older API, with errors of another shape."""
     admitted: bool = False
     """Whether it passed the access check."""
     caller: str | None = None
@@ -90,7 +88,7 @@ def line(facts: dict[str, Any]) -> str:
 
 JSON: Final = "application/json"
 
-_COMMITTING: Final = frozenset({"create", "update", "transact", "create-by-name", "commit-by-id"})
+_COMMITTING: Final = frozenset({"create", "update", "transact"})
 """The calls whose outcome is a version of a table."""
 
 SMALL_BODY_BYTES: Final = 65_536
@@ -134,7 +132,7 @@ class Server:
         self._warehouse = warehouse
         self._always_token = always_token
         self._delta = DeltaApi(warehouse, names, policy or MaintenancePolicy())
-        self._legacy = LegacyApi(self._delta)
+        self._catalog = CatalogApi(self._delta)
         self._reads = scheduling.Pool(self.limits.threads, self.limits.requests, lock=False)
         self._writes = scheduling.Pool(self.limits.threads, self.limits.requests, lock=True)
         self._lists = scheduling.Pool(2, self.limits.lists, lock=False)
@@ -199,10 +197,9 @@ class Server:
         if route.body is not None:
             body = decoded(await self._body(request, seen.deadline), route.body)
             seen.commit = getattr(body, "updates", None)
-            seen.path = path or {"table": getattr(body, "table_id", "")}
         call = Call(
             delta=self._delta,
-            legacy=self._legacy,
+            catalog=self._catalog,
             path=path,
             query=dict(request.query_params),
             body=body,
@@ -217,7 +214,7 @@ class Server:
 
         if body is not None and seen.version is not None and request.client is not None:
             with self._writes.slots.taken():
-                content = await self._in_turn(request.client, body.table_id.lower(), seen, carried_out)
+                content = await self._in_turn(request.client, body.table_id, seen, carried_out)
         else:
             reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
             content = await self._carry_out(carried_out, seen.deadline, reads)
@@ -295,9 +292,7 @@ class Server:
         """The answer, or an error in the documented shape; both are logged."""
         started = time.perf_counter()
         deadline = time.monotonic() + self.limits.request_seconds
-        path = request.scope["path"]
-        older = path.startswith(f"{LEGACY_BASE}/") and not path.startswith(f"{DELTA_BASE}/v1/")
-        seen = Seen(route=name, method=request.method, deadline=deadline, older=older)
+        seen = Seen(route=name, method=request.method, deadline=deadline)
         try:
             _refuse_two_lengths(request)
             response = await answered(seen)
@@ -338,7 +333,7 @@ class Server:
         return endpoint
 
     def _setting(self) -> Response:
-        self._legacy.setting()
+        self._catalog.setting()
         return Response()
 
     def _health(self) -> Response:
@@ -384,9 +379,8 @@ def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.message = error.message
     if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
         error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
-    status, answer = errors.in_older_shape(error) if seen.older else (error.status, error.answer)
-    content = b"" if method == "HEAD" else msgspec.json.encode(answer)
-    return Response(content, status_code=int(status), media_type=JSON, headers=error.headers)
+    content = b"" if method == "HEAD" else msgspec.json.encode(error.answer)
+    return Response(content, status_code=int(error.status), media_type=JSON, headers=error.headers)
 
 
 def decoded(content: bytes, shape: type) -> Any:

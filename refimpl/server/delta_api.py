@@ -16,11 +16,11 @@ import os
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -36,19 +36,15 @@ from refimpl.catalog.messages import (
     LoadedTable,
     LoadedTables,
     LoadTables,
-    Registration,
     RemoveProperties,
     SetLatestBackfilledVersion,
     SetProperties,
     StagedTable,
     StageTable,
     TableChange,
-    Update,
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
-    fields_of,
-    is_derived,
     path_of,
     tag_of,
 )
@@ -99,8 +95,6 @@ from refimpl.server.request_validation import preconditions_of, properties_besid
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 
-T = TypeVar("T")
-
 COMMITS_KEPT: Final = 10_000
 """How many unpublished commits are cached in the API's shape."""
 
@@ -147,7 +141,7 @@ class DeltaApi:
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
 
-    def describe_id(self, table_id: str) -> TableDescription:
+    def _describe_id(self, table_id: str) -> TableDescription:
         """`describe` for the table with this id."""
         try:
             return self._served(table_id, self.owner.describe(table_id))
@@ -204,7 +198,7 @@ class DeltaApi:
     def resolve_id(self, table_id: str) -> ResolvedTable:
         """The table with this id, which may be staged."""
         try:
-            return self.owner.resolve(canonical(table_id))
+            return self.owner.resolve(_canonical(table_id))
         except errors.TableNotFoundError:
             raise no_such_table(table_id) from None
 
@@ -217,11 +211,11 @@ class DeltaApi:
     def _answer(self, description: TableDescription) -> LoadedTable:
         return answers.table(description, self._commit_shape, self.changes.of(description))
 
-    def answer_of_done(self, described: Callable[[], T]) -> T:
-        """The answer to a completed request, which describes the table. If it cannot be described now, the error must
-        say that the request was carried out."""
+    def _answer_of_done(self, table_id: str) -> LoadedTable:
+        """The answer to a completed request. The table's name may be another one since. If the table cannot be
+        described now, the error must say that the request was carried out."""
         try:
-            return described()
+            return self._answer(self._describe_id(table_id))
         except (ApiError, errors.DeltaError) as error:
             raise errors.OutcomeUnknown(
                 f"the request was carried out, but the table cannot be described: {error.message}"
@@ -254,12 +248,6 @@ class DeltaApi:
         """Phase 3: version 0 is at the location; register the name. A repeated request gets the same answer."""
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
-        table_id = self.register(catalog, schema, request)  # another request may rename the table at any time
-        return self.answer_of_done(lambda: self._answer(self.describe_id(table_id)))
-
-    def register(self, catalog: str, schema: str, request: Registration, columns: Sequence[str] = ()) -> str:
-        """The id of the new table. `columns`: their names in any order, for a request that does not have more; none to
-        check nothing."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != MANAGED:
@@ -278,9 +266,6 @@ class DeltaApi:
             raise no_such_table(f"none was staged for {name!r} at {request.location}; create a staging table first")
         content = self._first_version(staged)
         logged_actions, protocol, metadata = _table_actions(content)
-        logged_columns = sorted(str(field.get("name")) for field in fields_of(metadata))
-        if columns and sorted(columns) != logged_columns:
-            raise bad_request(f"the request has the columns {sorted(columns)}, version 0 has {logged_columns}")
         extra = properties_beside(metadata, request.properties)
         flaw = with_creation(request, staged.table_id, logged_actions, protocol, metadata)
         if flaw is not None:
@@ -291,7 +276,7 @@ class DeltaApi:
         outcome = self.owner.register_table(staged.table_id, proposal, properties=extra)
         match outcome:
             case Registered():
-                return staged.table_id
+                return self._answer_of_done(staged.table_id)
             case NameTaken() | Conflict():
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             case Rejected():
@@ -338,56 +323,25 @@ class DeltaApi:
         self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
     ) -> LoadedTable:
         """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
-        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, schema, table), request)
+        updates, seen, preconditions = self._checked(catalog, schema, table, request)
+        added = updates.get(AddCommit)
         try:
-            self._carry_out(updates, seen, preconditions)
+            if added is None:
+                _refuse_reported_links(seen.table, preconditions)
+                self._change(seen.table.table_id, preconditions)
+            else:
+                self._commit(seen, added.commit, _attempt_of(added.commit), preconditions)
         except VersionConflictError as error:
             if shows_conflict:
                 with suppress(Exception):  # the race is lost, even if the table cannot be shown
                     error.table = self.load(catalog, schema, table)
             raise
-        table_id = seen.table.table_id  # the name may be another one since
-        return self.answer_of_done(lambda: self._answer(self.describe_id(table_id)))
-
-    def _carry_out(self, updates: Mapping[type, Any], seen: AttemptLookup, preconditions: UpdatePreconditions) -> None:
-        added = updates.get(AddCommit)
-        if added is None:
-            _refuse_reported_links(seen.table, preconditions)
-            self._change(seen.table.table_id, preconditions)
-        else:
-            self._commit(seen, added.commit, _attempt_of(added.commit), preconditions)
-
-    # The same for the older calls, which name a table by its id and location. Its name may change meanwhile.
-
-    def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
-        table_id = canonical(table_id)
-        changed = next((update.updates for update in updates if isinstance(update, SetProperties)), None)
-        if changed is not None:  # these are all properties of the table
-            with suppress(ApiError):  # the look-up below judges the table
-                known = self.describe_id(table_id).catalog_properties
-                removed = tuple(key for key in known if key not in changed and not is_derived(key))
-                updates += (RemoveProperties(removals=removed),)
-        request = UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),))
-        updates_of_kind, seen, preconditions = self._checked(partial(self._look_up_id, table_id), request)
-        _refuse_other(seen.table, location)
-        self._carry_out(updates_of_kind, seen, preconditions)
-
-    def load_by_id(self, table_id: str, location: str) -> LoadedTable:
-        description = self.describe_id(canonical(table_id))
-        _refuse_other(description.table, location)
-        return self._answer(description)
-
-    def _look_up_id(self, table_id: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup:
-        seen = self.owner.look_up(table_id, version, attempt)
-        if seen is None or not is_served(seen.table):
-            self.describe_id(table_id)
-            raise no_such_table(table_id)
-        return seen
+        return self._answer_of_done(seen.table.table_id)
 
     # What an update requires
 
     def _checked(
-        self, look_up: Callable[[Version | None, AttemptId | None], AttemptLookup], request: UpdateTable
+        self, catalog: str, schema: str, table: str, request: UpdateTable
     ) -> tuple[Mapping[type, Any], AttemptLookup, UpdatePreconditions]:
         """The updates by kind, the table that the request means, and its preconditions."""
         updates = _one_of_each(request.updates)
@@ -407,7 +361,7 @@ class DeltaApi:
             raise bad_request("uniform is for tables that enable it, which this server does not support; leave it out")
         attempt = None if added is None else _attempt_of(added.commit)
         try:
-            seen = look_up(None if added is None else added.commit.version, attempt)
+            seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
             if demanded.uuid != seen.table.table_id:
                 raise requirement_conflict(
                     f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
@@ -512,7 +466,7 @@ class DeltaApi:
     def _member(self, catalog: str, change: TableChange) -> tuple[Member, UpdatePreconditions]:
         """A member, whose staged file is durable then."""
         at = change.identifier
-        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, at.namespace[0], at.name), change)
+        updates, seen, preconditions = self._checked(catalog, at.namespace[0], at.name, change)
         added = updates.get(AddCommit)
         if added is None:
             raise bad_request(f"the update add-commit of {at.name} is missing; a transaction has one for each table")
@@ -557,20 +511,12 @@ def _attempt_of(commit: WireCommit) -> AttemptId:
     return name.uuid
 
 
-def canonical(table_id: str) -> str:
+def _canonical(table_id: str) -> str:
     """The id as the owner spells it; 404 for a text that no table can have as its id."""
     try:
         return str(uuid.UUID(table_id))
     except ValueError:
         raise no_such_table(table_id) from None
-
-
-def _refuse_other(table: ResolvedTable | TableSummary, location: str) -> None:
-    """404 for a table without a name in the API, 400 for one that is not at the location."""
-    if table.name is None or parts_of(table.name) is None:
-        raise no_such_table(table.table_id)
-    if path_of(location) != table.location:
-        raise bad_request(f"table_uri is {location!r}; the table {table.table_id} is at {table.location.as_uri()}")
 
 
 def is_served(table: ResolvedTable | TableSummary, *, live: bool = True) -> bool:

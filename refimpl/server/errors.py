@@ -91,32 +91,6 @@ def of_failed_precondition(failed: PreconditionFailed) -> ApiError:
     )
 
 
-_OLDER_CODES: Final = {
-    "InvalidParameterValueException": "INVALID_ARGUMENT",
-    "BadRequestException": "INVALID_ARGUMENT",
-    UNSUPPORTED_FORMAT: "UNSUPPORTED_TABLE_FORMAT",
-    "NotAuthorizedException": "UNAUTHENTICATED",
-    "PermissionDeniedException": "PERMISSION_DENIED",
-    "NotFoundException": "NOT_FOUND",
-    "NoSuchCatalogException": "CATALOG_NOT_FOUND",
-    "NoSuchSchemaException": "SCHEMA_NOT_FOUND",
-    "NoSuchTableException": "TABLE_NOT_FOUND",
-    "AlreadyExistsException": "TABLE_ALREADY_EXISTS",
-    "CommitVersionConflictException": "COMMIT_VERSION_CONFLICT",
-    "UpdateRequirementConflictException": "UPDATE_REQUIREMENT_CONFLICT",
-    "ResourceExhaustedException": "RESOURCE_EXHAUSTED",
-    "CommitStateUnknownException": "COMMIT_STATE_UNKNOWN",
-}
-
-
-def in_older_shape(error: ApiError) -> tuple[HTTPStatus, ErrorAnswer]:
-    """The status and the answer of an error in the older API, where a name that is taken is 400."""
-    status = HTTPStatus.BAD_REQUEST if error.kind == "AlreadyExistsException" else error.status
-    body = msgspec.structs.replace(error.answer.error, code=int(status))
-    code = _OLDER_CODES.get(error.kind, "INTERNAL")
-    return status, msgspec.structs.replace(error.answer, error=body, error_code=code, message=error.message)
-
-
 _OF_OWNER: Final = (
     (errors.TableNotFoundError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
     (errors.NameTakenError, HTTPStatus.CONFLICT, "AlreadyExistsException"),

@@ -14,7 +14,7 @@ from refimpl.catalog.messages import (
     COMMENT,
     TABLE_ID,
     AddCommit,
-    Registration,
+    CreateTable,
     RemoveDomainMetadata,
     RemoveProperties,
     SetColumns,
@@ -78,7 +78,7 @@ def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str
 
 
 def with_creation(
-    request: Registration, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
+    request: CreateTable, table_id: str, actions: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation request contradicts its version 0, or None."""
     requested_id = request.properties.get(TABLE_ID, table_id)
@@ -92,7 +92,7 @@ def with_creation(
         if logged is not None and logged != value and not is_derived(key):
             return f"the property {key} is {value!r} in the request and {logged!r} in version 0"
     time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(actions)
-    if time is not None and time != logged_time:
+    if time != logged_time:
         return f"last-commit-timestamp-ms is {time}, the inCommitTimestamp of version 0 {logged_time}"
     said: list[tuple[type, str, Any]] = [
         (SetColumns, "columns", request.columns),

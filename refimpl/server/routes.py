@@ -11,26 +11,22 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.catalog.messages import (
+    CATALOG_BASE,
     DELTA_BASE,
-    LEGACY_BASE,
     TRANSACTIONS,
-    CommitById,
-    CommitsById,
     CommitTransaction,
     CreateTable,
-    CreateTableByName,
     LoadTables,
     RenameTable,
     ReportMetrics,
     StageTable,
-    StageTableByName,
     TableCredentials,
     UpdateTable,
 )
 from refimpl.server.access import Scope
+from refimpl.server.catalog_api import CatalogApi
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import bad_request
-from refimpl.server.legacy import LegacyApi
 
 _SCHEMA: Final = "/v1/catalogs/{catalog}/schemas/{schema}"
 _TABLES: Final = f"{_SCHEMA}/tables"
@@ -43,7 +39,7 @@ class Call:
     """The input of a handler: parts of the path, the query, and the decoded body if the route has one."""
 
     delta: DeltaApi
-    legacy: LegacyApi
+    catalog: CatalogApi
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Any = None
@@ -152,36 +148,28 @@ DELTA_ROUTES: Final = (
              handle=lambda call: call.delta.staging_credentials(call.path["table_id"])),
 )  # fmt: skip
 
-LEGACY_ROUTES: Final = (
+CATALOG_ROUTES: Final = (
     ApiRoute(name="metastore", method="GET", path="/metastore_summary",
-             handle=lambda call: call.legacy.metastore()),
+             handle=lambda call: call.catalog.metastore()),
     ApiRoute(name="catalogs", method="GET", path="/catalogs",
-             handle=lambda call: call.legacy.catalogs()),
+             handle=lambda call: call.catalog.catalogs()),
     ApiRoute(name="catalog", method="GET", path="/catalogs/{name}",
-             handle=lambda call: call.legacy.catalog(call.path["name"])),
+             handle=lambda call: call.catalog.catalog(call.path["name"])),
     ApiRoute(name="schemas", method="GET", path="/schemas",
-             handle=lambda call: call.legacy.schemas(call.required("catalog_name"), *call.page)),
+             handle=lambda call: call.catalog.schemas(call.required("catalog_name"), *call.page)),
     ApiRoute(name="schema", method="GET", path="/schemas/{full_name}",
-             handle=lambda call: call.legacy.schema(call.path["full_name"])),
+             handle=lambda call: call.catalog.schema(call.path["full_name"])),
     ApiRoute(name="tables", method="GET", path="/tables",
-             handle=lambda call: call.legacy.tables(
+             handle=lambda call: call.catalog.tables(
                  call.required("catalog_name"), call.required("schema_name"), *call.page), lists=True),
     ApiRoute(name="table", method="GET", path="/tables/{full_name}",
-             handle=lambda call: call.legacy.table(call.path["full_name"])),
+             handle=lambda call: call.catalog.table(call.path["full_name"])),
     ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", reads=True,
-             handle=lambda call: call.legacy.credentials(call.body.table_id), body=TableCredentials),
+             handle=lambda call: call.catalog.credentials(call.body.table_id), body=TableCredentials),
     ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}",
-             handle=lambda call: call.legacy.drop(call.path["full_name"])),
-    ApiRoute(name="stage-by-name", method="POST", path="/staging-tables", body=StageTableByName,
-             handle=lambda call: call.legacy.stage(call.body)),
-    ApiRoute(name="create-by-name", method="POST", path="/tables", body=CreateTableByName,
-             handle=lambda call: call.legacy.create(call.body)),
-    ApiRoute(name="commit-by-id", method="POST", path="/delta/preview/commits", body=CommitById,
-             handle=lambda call: call.legacy.commit(call.body)),
-    ApiRoute(name="commits-by-id", method="GET", path="/delta/preview/commits", body=CommitsById,
-             handle=lambda call: call.legacy.commits(call.body)),
+             handle=lambda call: call.catalog.drop(call.path["full_name"])),
 )  # fmt: skip
-ROUTES: Final = (*((DELTA_BASE, route) for route in DELTA_ROUTES), *((LEGACY_BASE, route) for route in LEGACY_ROUTES))
+ROUTES: Final = (*((DELTA_BASE, route) for route in DELTA_ROUTES), *((CATALOG_BASE, route) for route in CATALOG_ROUTES))
 """All calls, each with the beginning of its path."""
 
 SETTINGS_PATH: Final = "/api/2.0/settings/types/{rest:path}"

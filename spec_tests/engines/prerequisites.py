@@ -37,21 +37,21 @@ def served(warehouse: Path, *options: str) -> Iterator[str]:
         yield url
 
 
-def needed_classpath(group: str, *, hadoop: bool = False, delta: str | None = None) -> str:
+def needed_classpath(group: str, *, hadoop: bool = False) -> str:
     """The class path of a group (see `conformance.adapters.jvm.jars.GROUPS`), fetched once for all processes of a run.
 
     Skips the test if Java, or the Maven to fetch the libraries, is missing. A Maven that fails is a failure.
     """
     try:
-        return jars.classpath(group, hadoop=hadoop, delta=delta)
+        return jars.classpath(group, hadoop=hadoop)
     except JarsError as error:
         if shutil.which("mvn") is None:
             pytest.skip(f"no Maven: {error.problem}")
     folder = jars.folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f"{folder.name}.lock")):
-        jars.fetch(delta)
-    return jars.classpath(group, hadoop=hadoop, delta=delta)
+        jars.fetch()
+    return jars.classpath(group, hadoop=hadoop)
 
 
 # Delta Spark

@@ -23,7 +23,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.server.serving import Serving, open_listener, serve
 from refimpl.storage.environment import Environment, clock_ms
 from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
+from spec_tests.server.wire import CATALOG, DELTA, UNAVAILABLE, WireTable, refusal
 from spec_tests.support.faults import Faults, disk_is_broken
 from spec_tests.support.lock_watch import Others
 
@@ -67,7 +67,7 @@ def test_access_is_checked_before_anything_else(http: TestClient, tokens: Tokens
         ("GET", "/nothing"),
         ("GET", f"{DELTA}/catalogs/nope/schemas/x/tables/y"),
         ("PUT", f"{DELTA}/catalogs/unity/schemas/default/tables"),
-        ("GET", f"{LEGACY}/tables"),
+        ("GET", f"{CATALOG}/tables"),
         ("GET", "/api/2.0/settings/types/x"),
     ):
         assert refusal(http.request(method, path)) == UNAUTHORIZED, path
@@ -80,20 +80,20 @@ def test_added_or_removed_token_takes_effect_at_once_in_every_server(serve: Serv
     secret = tokens.add("pipeline", Scope.WRITE)
     tokens.add("another", Scope.READ)
     for http in (first, second):
-        assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
+        assert http.get(f"{CATALOG}/catalogs", headers=bearer(secret)).status_code == 200
     tokens.remove("pipeline")
     for http in (first, second):
-        assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
+        assert refusal(http.get(f"{CATALOG}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
 
 
 def test_without_tokens_a_public_server_rejects_every_request(serve: Serve, tokens: Tokens) -> None:
     http = serve(always_token=True)
     secret = tokens.add("pipeline", Scope.WRITE)
-    assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
+    assert http.get(f"{CATALOG}/catalogs", headers=bearer(secret)).status_code == 200
     tokens.remove("pipeline")
-    assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
+    assert refusal(http.get(f"{CATALOG}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
     tokens.path.unlink()
-    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
+    assert refusal(http.get(f"{CATALOG}/catalogs")) == UNAUTHORIZED
 
 
 def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Tokens) -> None:
@@ -107,7 +107,7 @@ def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Token
         assert refusal(table.http.post(table.url, json={}, headers=headers)) == UNAVAILABLE
     tokens.path.rmdir()
     kept.rename(tokens.path)
-    assert table.http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
+    assert table.http.get(f"{CATALOG}/catalogs", headers=bearer(secret)).status_code == 200
 
 
 def test_token_file_has_only_a_hash_and_only_its_user_reads_it(tokens: Tokens) -> None:
@@ -157,12 +157,12 @@ def test_a_token_expires(http: TestClient, warehouse: refimpl.Warehouse, tokens:
     past = Tokens(warehouse)
     past._environment = Environment(now=lambda: now - 60_000)
     expired, valid = past.add("old", Scope.WRITE, valid_ms=60_000), past.add("new", Scope.WRITE, valid_ms=3_600_000)
-    answer = http.get(f"{LEGACY}/catalogs", headers=bearer(expired))
+    answer = http.get(f"{CATALOG}/catalogs", headers=bearer(expired))
     assert refusal(answer) == UNAUTHORIZED
     assert "expired" in answer.json()["error"]["message"]
-    assert http.get(f"{LEGACY}/catalogs", headers=bearer(valid)).status_code == 200
+    assert http.get(f"{CATALOG}/catalogs", headers=bearer(valid)).status_code == 200
     tokens.remove("new")
-    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
+    assert refusal(http.get(f"{CATALOG}/catalogs")) == UNAUTHORIZED
 
 
 def test_only_its_user_reads_the_owners_folder_and_ledger(tmp_path: Path) -> None:

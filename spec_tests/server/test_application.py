@@ -28,7 +28,7 @@ from refimpl.protocol.errors import InvalidRequestError
 from refimpl.server.application import SMALL_BODY_BYTES, Limits
 from refimpl.server.serving import LEAST_READ, JsonLines, affordable, http_protocol, open_listener
 from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import LEGACY, WireTable, refusal
+from spec_tests.server.wire import CATALOG, WireTable, refusal
 
 
 def test_health_reports_whether_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
@@ -205,7 +205,7 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
         assert entered.wait(120)
         refused = http.post(f"{table.base}/staging-tables", json={"name": "more"})
         assert http.get("/health").status_code == 200
-        assert http.get(f"{LEGACY}/catalogs").status_code == 200, "reads have their own limit"
+        assert http.get(f"{CATALOG}/catalogs").status_code == 200, "reads have their own limit"
         leave.set()
         assert first.result().status_code == 200
     assert refusal(refused) == (503, "TooManyRequestsException")
@@ -218,7 +218,7 @@ def test_lists_of_tables_delay_no_other_read(serve: Serve, monkeypatch: pytest.M
     table = WireTable(http).create()
     delta = table.http.app_state["server"]._delta
     entered, leave, original = threading.Semaphore(0), threading.Event(), delta.tables_in
-    legacy = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
+    listed = f"{CATALOG}/tables?catalog_name=unity&schema_name=default"
 
     def slow(*words: str) -> Any:
         entered.release()
@@ -227,13 +227,13 @@ def test_lists_of_tables_delay_no_other_read(serve: Serve, monkeypatch: pytest.M
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(3) as pool:
         patched.setattr(delta, "tables_in", slow)
-        lists = [pool.submit(http.get, path) for path in (f"{table.base}/tables", legacy)]
+        lists = [pool.submit(http.get, path) for path in (f"{table.base}/tables", listed)]
         assert all(entered.acquire(timeout=120) for _ in lists)
         slots = table.http.app_state["server"]._lists.slots
-        lists.append(pool.submit(http.get, legacy))
+        lists.append(pool.submit(http.get, listed))
         while slots._taken < 3:
             threading.Event().wait(0.001)
-        beyond = http.get(legacy)
+        beyond = http.get(listed)
         others = [http.get(path).status_code for path in ("/health", table.url)]
         leave.set()
         assert [each.result().status_code for each in lists] == [200, 200, 200]

@@ -27,8 +27,8 @@ from refimpl.server.last_change import LastChange
 from spec_tests.server.conftest import SCHEMA, Serve, inline_table
 from spec_tests.server.wire import (
     BAD,
+    CATALOG,
     EXHAUSTED,
-    LEGACY,
     NO_TABLE,
     PROTOCOL,
     REQUIREMENT,
@@ -277,7 +277,7 @@ def test_comment_without_a_commit_is_stored_by_the_catalog(table: WireTable) -> 
         return {"action": "set-table-comment", "comment": text}
 
     def shown() -> Any:
-        return table.http.get(f"{LEGACY}/tables/unity.default.orders").json()["comment"]
+        return table.http.get(f"{CATALOG}/tables/unity.default.orders").json()["comment"]
 
     before = table.state()
     assert table.update(commented("visits"), etag=before[2]).status_code == 200
@@ -458,5 +458,5 @@ def test_table_that_the_api_cannot_express_exists(http: TestClient, warehouse: r
     for method, path, body in calls:
         answer = http.request(method, wire.url + path, json=body)
         assert refusal(answer) == (400, "UnsupportedTableFormatException"), (method, path)
-    listed = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+    listed = http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert listed.json()["tables"] == []

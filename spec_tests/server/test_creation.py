@@ -18,7 +18,7 @@ from refimpl.served.catalog_requests import MAX_CATALOG_PROPERTIES_BYTES, Catalo
 from refimpl.server import delta_api
 from spec_tests.server.wire import (
     BAD,
-    LEGACY,
+    CATALOG,
     NO_TABLE,
     PROTOCOL,
     START,
@@ -145,13 +145,13 @@ def test_schemas_are_the_prefixes_of_the_owners_names(http: TestClient, warehous
     columns = pa.schema([("id", pa.int64())])
     for name in ("plain", "sales.orders", "default.hidden", "a.b.c"):
         warehouse.create_table(name, columns)
-    listed = http.get(f"{LEGACY}/schemas", params={"catalog_name": "unity"}).json()["schemas"]
+    listed = http.get(f"{CATALOG}/schemas", params={"catalog_name": "unity"}).json()["schemas"]
     assert [schema["name"] for schema in listed] == ["default", "sales"]
     for schema, names in {"default": ["plain"], "sales": ["orders"]}.items():
-        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": schema})
+        answer = http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": schema})
         assert [table["name"] for table in answer.json()["tables"]] == names
     assert WireTable(http, "orders", schema="sales").load()["latest-table-version"] == 0
-    assert http.get(f"{LEGACY}/tables/unity.sales.orders").json()["schema_name"] == "sales"
+    assert http.get(f"{CATALOG}/tables/unity.sales.orders").json()["schema_name"] == "sales"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])
@@ -165,19 +165,19 @@ def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.War
     for name in ("a", "b", "c"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
     query = {"catalog_name": "unity", "schema_name": "default", "max_results": "2"}
-    first = http.get(f"{LEGACY}/tables", params=query).json()
-    second = http.get(f"{LEGACY}/tables", params={**query, "page_token": first["next_page_token"]}).json()
+    first = http.get(f"{CATALOG}/tables", params=query).json()
+    second = http.get(f"{CATALOG}/tables", params={**query, "page_token": first["next_page_token"]}).json()
     assert [[t["name"] for t in page["tables"]] for page in (first, second)] == [["a", "b"], ["c"]]
     assert second["next_page_token"] is None
-    everything = http.get(f"{LEGACY}/tables", params={**query, "max_results": "0"}).json()
+    everything = http.get(f"{CATALOG}/tables", params={**query, "max_results": "0"}).json()
     assert len(everything["tables"]) == 3
-    assert refusal(http.get(f"{LEGACY}/tables", params={**query, "max_results": "-1"})) == BAD
-    assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
+    assert refusal(http.get(f"{CATALOG}/tables", params={**query, "max_results": "-1"})) == BAD
+    assert refusal(http.get(f"{CATALOG}/tables", params={"catalog_name": "unity"})) == BAD
 
 
 def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable, http: TestClient) -> None:
     with patch.object(CatalogRequests, "describe", side_effect=OwnerUnavailableError("busy")):
-        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+        answer = http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert refusal(answer) == UNAVAILABLE
     WireTable(http, "the_one_after").create()
     real, seen = CatalogRequests.describe, itertools.count()
@@ -188,7 +188,7 @@ def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable,
         return real(*words)
 
     with patch.object(CatalogRequests, "describe", first_is_damaged):
-        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+        answer = http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert [each["name"] for each in answer.json()["tables"]] == ["the_one_after"]
 
 
@@ -198,19 +198,19 @@ def test_request_without_pages_gets_all_tables_and_schemas(
     """DuckDB 1.5.5 reads only the first page, so it would miss all tables on other pages. The answer has parts, and
     tables that are dropped meanwhile leave gaps in it."""
     for name, size in {"DEFAULT_PAGE": 2, "LARGEST_PAGE": 2, "PART": 1}.items():
-        monkeypatch.setattr(f"refimpl.server.legacy.{name}", size)
+        monkeypatch.setattr(f"refimpl.server.catalog_api.{name}", size)
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
     query = {"catalog_name": "unity", "schema_name": "default"}
 
     def tables(**more: str) -> tuple[list[str], str | None]:
-        listed = http.get(f"{LEGACY}/tables", params={**query, **more}).json()
+        listed = http.get(f"{CATALOG}/tables", params={**query, **more}).json()
         return [table["name"] for table in listed["tables"]], listed["next_page_token"]
 
     assert tables() == (["a", "b", "c"], None)
     assert tables(page_token="c") == ([], None)
     assert tables(max_results="0") == (["a", "b"], "b")
-    listed = http.get(f"{LEGACY}/schemas", params=query).json()
+    listed = http.get(f"{CATALOG}/schemas", params=query).json()
     assert ([schema["name"] for schema in listed["schemas"]], listed["next_page_token"]) == (
         ["default", "s", "t", "u"],
         None,
@@ -230,7 +230,7 @@ def test_request_without_pages_gets_all_tables_and_schemas(
 def test_error_after_the_first_part_of_a_list_ends_it_unfinished(
     table: WireTable, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refimpl.server.legacy.PART", 1)
+    monkeypatch.setattr("refimpl.server.catalog_api.PART", 1)
     WireTable(http, "the_one_after").create()
     real, seen = CatalogRequests.describe, itertools.count()
 
@@ -240,7 +240,7 @@ def test_error_after_the_first_part_of_a_list_ends_it_unfinished(
         return real(*words)
 
     with patch.object(CatalogRequests, "describe", second_fails), pytest.raises(OwnerUnavailableError):
-        http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+        http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": "default"})
 
 
 def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Warehouse) -> None:
@@ -249,7 +249,7 @@ def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Wareh
         "s": pa.struct([("x", pa.float64())]), "m": pa.map_(pa.string(), pa.int64()),
     }  # fmt: skip
     warehouse.create_table("wide", pa.schema(list(kinds.items())), partition_columns=["n"])
-    columns = http.get(f"{LEGACY}/tables/unity.default.wide").json()["columns"]
+    columns = http.get(f"{CATALOG}/tables/unity.default.wide").json()["columns"]
     assert [(c["name"], c["type_name"], c["type_text"], c["partition_index"]) for c in columns] == [
         ("n", "INT", "int", 0),
         ("d", "DECIMAL", "decimal(10,2)", None),
@@ -311,13 +311,13 @@ def test_repeated_creation_of_a_dropped_table_is_not_denied(table: WireTable, wa
     assert table.register().status_code == 200
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: TestClient, legacy: bool) -> None:
+@pytest.mark.parametrize("by_full_name", [False, True])
+def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: TestClient, by_full_name: bool) -> None:
     staged = table.land(1)
     for other in ("", str(uuid.uuid4())):
         assert refusal(http.delete(table.url, params={"table-id": other})) == NO_TABLE
-    answer = http.delete(f"{LEGACY}/tables/unity.default.orders") if legacy else http.delete(table.url)
-    assert answer.status_code == (200 if legacy else 204)
+    answer = http.delete(f"{CATALOG}/tables/unity.default.orders") if by_full_name else http.delete(table.url)
+    assert answer.status_code == (200 if by_full_name else 204)
     assert refusal(http.get(table.url)) == NO_TABLE
     assert refusal(table.propose(table.write_staged(2))) == NO_TABLE
     assert refusal(table.propose(staged)) == UNKNOWN, "it landed"
@@ -351,9 +351,9 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
 def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http: TestClient) -> None:
     """polars 2.1 rejects catalogs and schemas without `created_at`; daft 0.7 and delta-rs 1.6 request credentials."""
     for kind in ("catalogs", "schemas"):
-        (entity,) = http.get(f"{LEGACY}/{kind}", params={"catalog_name": "unity"}).json()[kind]
+        (entity,) = http.get(f"{CATALOG}/{kind}", params={"catalog_name": "unity"}).json()[kind]
         assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(entity)
-    path = f"{LEGACY}/temporary-table-credentials"
+    path = f"{CATALOG}/temporary-table-credentials"
     for operation in ("READ", "READ_WRITE"):
         answer = http.post(path, json={"table_id": table.table_id, "operation": operation})
         assert (answer.status_code, answer.json()) == (200, {})

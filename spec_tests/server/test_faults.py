@@ -364,13 +364,13 @@ def test_published_version_that_the_ledger_lacks_is_in_the_answer(table: WireTab
 # Dropped tables, and tables that do not exist yet
 
 
-@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("by_full_name", [False, True])
 def test_the_second_of_two_drops_finds_no_table(
-    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, legacy: bool
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, by_full_name: bool
 ) -> None:
     api = server_of(table.http)._delta
     between(monkeypatch, api, "describe", lambda: warehouse.owner.drop_table(table.table_id))
-    url = "/api/2.1/unity-catalog/tables/unity.default.orders" if legacy else table.url
+    url = "/api/2.1/unity-catalog/tables/unity.default.orders" if by_full_name else table.url
     assert refusal(table.http.delete(url)) == NO_TABLE
     assert refusal(table.http.get(table.url)) == NO_TABLE
 

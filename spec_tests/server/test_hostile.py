@@ -24,11 +24,11 @@ from refimpl.protocol.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import ROUTES
 from refimpl.server.serving import Serving, configuration
-from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, reported
+from spec_tests.server.wire import BAD, CATALOG, DELTA, WireTable, refusal, reported
 from spec_tests.support.serving import started
 
 FORBIDDEN = (403, "PermissionDeniedException")
-LISTING = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
+LISTING = f"{CATALOG}/tables?catalog_name=unity&schema_name=default"
 
 # Paths that are no regular files
 
@@ -163,7 +163,7 @@ def test_read_token_allows_no_changing_call(http: TestClient, warehouse: refimpl
 
 def test_token_is_accepted_in_its_header_only(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     secret = Tokens(warehouse).add("pipeline", Scope.WRITE)
-    path = f"{LEGACY}/catalogs"
+    path = f"{CATALOG}/catalogs"
     for query in ("access_token", "token", "authorization", "Authorization"):
         assert http.get(f"{path}?{query}={secret}").status_code == 401
         assert http.get(path, headers={"cookie": f"{query}={secret}"}).status_code == 401
@@ -196,7 +196,7 @@ def test_foreign_page_in_a_local_browser_is_rejected(
 
 def test_no_request_is_redirected(http: TestClient) -> None:
     """A redirect would go to the host that the request names, before any access check."""
-    for path in ("/health/", f"{LEGACY}/catalogs/"):
+    for path in ("/health/", f"{CATALOG}/catalogs/"):
         answer = http.get(path, follow_redirects=False)
         assert refusal(answer) == (404, "NotFoundException")
 
@@ -341,7 +341,7 @@ def test_errors_before_the_access_check_name_no_file(http: TestClient, warehouse
     tokens = Tokens(warehouse)
     for spoil in (lambda: tokens.path.write_bytes(b"{"), tokens.path.mkdir):
         spoil()
-        answer = http.get(f"{LEGACY}/catalogs")
+        answer = http.get(f"{CATALOG}/catalogs")
         assert answer.status_code == 503
         assert str(warehouse.directory) not in answer.text
         tokens.path.unlink() if tokens.path.is_file() else tokens.path.rmdir()

@@ -43,7 +43,7 @@ from refimpl.storage.files import PosixFiles
 from refimpl.storage.log_store import LogStore
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.test_hostile import PROGRAM, answers_of
-from spec_tests.server.wire import LEGACY, UNAVAILABLE, WireTable, added, refusal
+from spec_tests.server.wire import CATALOG, UNAVAILABLE, WireTable, added, refusal
 from spec_tests.support.faults import Faults
 from spec_tests.support.serving import started
 
@@ -87,7 +87,7 @@ def test_reads_and_health_do_not_wait_for_writers(serve: Serve, directory: Path)
             pool.submit(http.delete, f"{table.base}/tables/nothing")
             assert lock.asked.acquire(timeout=120)  # one thread requests the lock, and decides for all
             tables = f"{table.base}/tables"
-            for path in (table.url, tables, f"{LEGACY}/catalogs", "/health"):
+            for path in (table.url, tables, f"{CATALOG}/catalogs", "/health"):
                 assert http.get(path).status_code == 200, path
             assert not any(writer.done() for writer in writers)
         assert sorted(writer.result().status_code for writer in writers) == [200] + [409] * (2 * THREADS - 1)

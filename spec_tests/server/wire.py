@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 DELTA = "/api/2.1/unity-catalog/delta/v1"
-LEGACY = "/api/2.1/unity-catalog"
+CATALOG = "/api/2.1/unity-catalog"
 START = 1_700_000_000_000
 """The in-commit timestamp of version 0, in ms since the epoch. Each next version's is one ms later."""
 COLUMNS = [
@@ -194,12 +194,8 @@ def reported(version: int) -> dict[str, Any]:
 
 
 def refusal(answer: Any) -> tuple[int, str]:
-    """The status and the documented type of an error. Also checks the whole body of the error, which the older calls
-    repeat in their own shape."""
-    body, path = answer.json(), answer.request.url.path
-    if path.startswith(f"{LEGACY}/") and not path.startswith(f"{DELTA}/"):
-        assert body.pop("error_code").isupper()
-        assert body.pop("message") == body["error"]["message"]
+    """The status and the documented type of an error. Also checks the whole body of the error."""
+    body = answer.json()
     assert set(body) == {"error"}, body
     error = body["error"]
     assert set(error) == {"message", "type", "code"}

@@ -591,9 +591,8 @@ _PAUSES: Final[Mapping[tuple[str, str], Mapping[bytes, bytes]]] = {
 in ms. With Delta's values all sends of one lost commit take ten minutes."""
 
 
-def compile_catalog(classes: Path, source: Path = _CATALOG_SOURCE, path: str | None = None) -> None:
-    """Compile the catalog class into this folder. `path`: the class path; None: that of this module's Delta. Raises
-    `NoJavaError`, or `JarsError`."""
+def compile_catalog(classes: Path) -> None:
+    """Compile the catalog class into this folder. Raises `NoJavaError`, or `JarsError`."""
     classes.mkdir(parents=True, exist_ok=True)
-    command = [_javac(), "-proc:none", "-nowarn", "-d", str(classes), "-cp", path or _classpath(), str(source)]
+    command = [_javac(), "-proc:none", "-nowarn", "-d", str(classes), "-cp", _classpath(), str(_CATALOG_SOURCE)]
     subprocess.run(command, check=True, capture_output=True)

@@ -1,8 +1,7 @@
-"""The older Unity Catalog calls: lists and a drop by full name, and those that created and committed to tables before
-the Delta API.
+"""Unity Catalog's calls beside the Delta API: lists of catalogs, schemas and tables, one of them, and a drop by full
+name.
 
-DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table. Delta 4.0 to 4.2
-commits with them: UNITY_CATALOG.md#older-calls.
+DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table.
 """
 
 import uuid
@@ -13,21 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl.catalog.messages import (
-    UNSUPPORTED_FORMAT,
-    CommitById,
-    CommitsById,
-    CreateTableByName,
-    Registration,
-    StageTable,
-    StageTableByName,
-)
-from refimpl.catalog.owner import TableDescription
+from refimpl.catalog.messages import UNSUPPORTED_FORMAT
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
-from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
+from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
 
 _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
 """Fields of catalogs and schemas. Clients (polars 2.1) reject an answer without them."""
@@ -47,7 +37,7 @@ class Parts:
     tail: bytes
 
 
-class LegacyApi:
+class CatalogApi:
     """These calls on one warehouse. Safe to share between threads."""
 
     def __init__(self, api: DeltaApi) -> None:
@@ -134,63 +124,13 @@ class LegacyApi:
             raise no_such_table(table_id)
         return {}
 
-    # Creation and commits, for clients that do not know the Delta API
-
-    def stage(self, request: StageTableByName) -> dict[str, Any]:
-        staged = self._api.stage(request.catalog_name, request.schema_name, StageTable(name=request.name))
-        return {**msgspec.structs.asdict(request), "id": staged.table_id, "staging_location": staged.location}
-
-    def create(self, request: CreateTableByName) -> dict[str, Any]:
-        if request.data_source_format != "DELTA" or request.storage_location is None:
-            raise bad_request("expected data_source_format DELTA and the storage_location of a staging table")
-        place = request.catalog_name, request.schema_name
-        registration = Registration(
-            name=request.name,
-            location=request.storage_location,
-            table_type=request.table_type,
-            properties=request.properties or {},
-            comment=request.comment,
-        )
-        table_id = self._api.register(*place, registration, [column.name for column in request.columns or ()])
-        return self._api.answer_of_done(lambda: self._shape(*place, request.name, self._api.describe_id(table_id)))
-
-    def commit(self, request: CommitById) -> dict[str, Any]:
-        if request.commit_info is None:
-            for name in ("metadata", "protocol", "uniform"):
-                if getattr(request, name) is not None:
-                    raise bad_request(f"{name} without commit_info; send both, or neither")
-        elif request.commit_info.is_disown_commit:
-            raise bad_request("is_disown_commit is true; this server keeps its tables, so leave it out")
-        metadata = request.metadata
-        if metadata is not None and metadata.description is None and not (metadata.all_properties or metadata.schema):
-            raise bad_request("metadata is empty; set its description, properties or schema, or leave it out")
-        self._api.update_by_id(request.table_id, request.table_uri, request.updates)
-        return {}
-
-    def commits(self, request: CommitsById) -> dict[str, Any]:
-        """Newest first."""
-        last = request.end_version
-        if last is not None and last < request.start_version:
-            raise bad_request(f"end_version {last} is below start_version {request.start_version}")
-        loaded = self._api.load_by_id(request.table_id, request.table_uri)
-        return {
-            "commits": [
-                msgspec.structs.asdict(commit)
-                for commit in loaded.commits or ()
-                if request.start_version <= commit.version and (last is None or commit.version <= last)
-            ],
-            "latest_table_version": loaded.latest_table_version,
-        }
-
     def drop(self, full_name: str) -> dict[str, Any]:
         self._api.drop(*_three_parts(full_name))
         return {}
 
     def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
-        return self._shape(catalog, schema, name, self._api.describe(catalog, schema, name))
-
-    def _shape(self, catalog: str, schema: str, name: str, description: TableDescription) -> dict[str, Any]:
-        return answers.legacy_table(catalog, schema, name, description, self._api.changes.of(description))
+        description = self._api.describe(catalog, schema, name)
+        return answers.listed_table(catalog, schema, name, description, self._api.changes.of(description))
 
     def setting(self) -> None:
         """404: clients request a setting of the whole service, and continue without it."""
