@@ -36,7 +36,7 @@ from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
@@ -296,7 +296,7 @@ def _read_by_spark(
     reader = spark.read.schema(spark_schema(stored)).options(**options)
     reader = reader if mark is None else reader.option(plan_reads.KEY, mark)
     try:
-        frame = reader.parquet(*_paths(snapshot, files))
+        frame = _parquet(spark, reader, _paths(snapshot, files))
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
@@ -314,6 +314,17 @@ def _read_by_spark(
         return frame
     file = functions.col("_metadata.file_path").alias(FILE_COLUMN)
     return frame.select(*columns, *((file,) if with_file else ()))
+
+
+def _parquet(spark: SparkSession, reader: DataFrameReader, paths: list[str]) -> DataFrame:
+    """`reader.parquet(*paths)`, but all paths in one call of the Java virtual machine instead of one call for each."""
+    from pyspark.sql import DataFrame
+
+    if not paths:
+        return reader.parquet()
+    jvm: Any = spark._jvm
+    array = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
+    return DataFrame(reader._jreader.parquet(array), spark)
 
 
 def _escaped(path: Path) -> str:
