@@ -17,7 +17,7 @@ as a whole, after the threads have ended.
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,6 +55,19 @@ class RowsChanged:
         return None if self.committed is None else self.committed.version
 
 
+@contextlib.contextmanager
+def _allocator() -> Iterator[None]:
+    """Arrow allocates with jemalloc, if it has it. Each thread of its default, mimalloc, keeps several times the memory
+    that it needs. Operations that overlap may leave jemalloc set."""
+    before = pa.default_memory_pool()
+    with contextlib.suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
 class RowChange:
     """The changes of one operation: removed files, the rows that replace them, and the change data feed's rows.
 
@@ -79,6 +92,7 @@ class RowChange:
         self._columns = to_arrow(Struct(fields=(*self.snapshot.schema.fields, *self.hidden)))
 
     def __enter__(self) -> Self:
+        self._undo.enter_context(_allocator())
         self._undo.enter_context(self.transaction.deleting_unless_landed(self._adds))
         self._undo.enter_context(self.transaction.deleting_unless_landed(self._changes))
         return self
@@ -117,7 +131,7 @@ class RowChange:
         if missing.fields or self.hidden:
             held = 0 if known is None else known.nbytes
             parts = data_files.read_together(files, missing, self.hidden, held=held)
-            rest = pa.concat_tables(parts).combine_chunks()
+            rest = pa.concat_tables(parts)
             columns |= zip(rest.column_names, rest.columns, strict=True)
         return pa.table([columns[name] for name in self._columns.names], self._columns)
 
@@ -154,7 +168,6 @@ class RowChange:
             writer.write(rows)
         writer.end_files()
         self._idle.append(writer)
-        pa.default_memory_pool().release_unused()  # each thread would keep the most that it had
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Write rows of the change data feed, if it is on."""
@@ -302,20 +315,25 @@ def _rewritten(
     total = [0, 0]
     condition = None if test is None else test.condition.to_arrow()
     named = {column.path[0] for column in test.condition.columns()} if test else set()
+    first_columns: Collection[str] = named
 
     def act(group: Sequence[Add]) -> tuple[Sequence[Add], Sequence[Recorded], int, int]:
+        nonlocal first_columns
         with contextlib.ExitStack() as opening:
             stored = [opening.enter_context(change.opened(add)) for add in group]
             if condition is None:
                 return done(group, change.read_all(stored), None)
-            parts = change.read(stored, named)
-            known = pa.concat_tables(parts).combine_chunks()
+            parts = change.read(stored, first_columns)
+            known = pa.concat_tables(parts)
             matches = expression.matching(known, condition)
             chosen, inside = touched(parts, matches)
             if not any(chosen):
                 return (), (), 0, 0
-            rows = change.read_all(list(itertools.compress(stored, chosen)), known.filter(inside))
-        return done(list(itertools.compress(group, chosen)), rows, matches.filter(inside))
+            first_columns = change.snapshot.schema.names if all(chosen) else named
+            if not all(chosen):
+                known, matches = known.filter(inside), matches.filter(inside)
+            rows = change.read_all(list(itertools.compress(stored, chosen)), known)
+        return done(list(itertools.compress(group, chosen)), rows, matches)
 
     def done(
         files: Sequence[Add], rows: pa.Table, matches: pa.ChunkedArray | None

@@ -4,7 +4,7 @@ import datetime
 import decimal
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -60,12 +60,20 @@ def _nullable_type(kind: pa.DataType, leaf: _Leaf = _unchanged) -> pa.DataType:
     return leaf(kind)
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns of `schema`, in its order and types, all of them nullable.
+def conform(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches with exactly the columns of `schema`, in its order and types, all of them nullable.
 
-    A nullable column that the batch lacks is null. Raises `InvalidRequestError` with the column's name for any
+    A nullable column that a batch lacks is null. Raises `InvalidRequestError` with the column's name for any
     other difference, for a type whose values would change, and for a value that the wanted type cannot hold.
     """
+    target = all_nullable(schema)
+    return (
+        batch if batch.schema.equals(target, check_metadata=True) else _conformed(batch, schema, target)
+        for batch in batches
+    )
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, target: pa.Schema) -> pa.RecordBatch:
     names = batch.schema.names
     surplus = sorted(set(names) - set(schema.names)) or sorted({name for name in names if names.count(name) > 1})
     if surplus:
@@ -73,9 +81,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         raise InvalidRequestError(
             f"{problem}: {', '.join(map(repr, surplus))}; the table's columns are {', '.join(schema.names)}"
         )
-    target = all_nullable(schema)
-    if batch.schema.equals(target, check_metadata=True):
-        return batch
     columns = []
     for field, given in zip(target, schema, strict=True):
         if field.name in names:

@@ -178,12 +178,12 @@ class DataFileWriter:
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
         """Add rows; they are on disk when `finish` returns, or earlier."""
         data = data.rename_columns(self._layout.schema.spelled(data.schema.names))
-        for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
-            if batch.num_rows:
-                self._incoming.append(arrow_columns.conform(batch, self._arrow))
-                self._incoming_rows += batch.num_rows
-                if self._incoming_rows >= BATCH_ROWS:
-                    self._split_by_partition()
+        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+        for batch in arrow_columns.conform(filter(len, batches), self._arrow):
+            self._incoming.append(batch)
+            self._incoming_rows += batch.num_rows
+            if self._incoming_rows >= BATCH_ROWS:
+                self._split_by_partition()
 
     def finish(self, *others: "DataFileWriter") -> list[Add | Cdc]:
         """Write the buffered rows, make every file and folder durable, and return the actions. `others`: writers of the
@@ -777,7 +777,7 @@ def _open_file(path: Path, objects: ObjectFiles | None, *, whole: bool) -> Itera
                 body, footer = _body_and_footer(source) if whole else (None, _footer(source))
                 if parquet_seal.is_broken(footer, path.name, body):
                     raise _damaged(path, "its checksum does not match")
-            options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+            options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True, "pre_buffer": False}
             parquet = closing.enter_context(pq.ParquetFile(source, **options))
         yield parquet, size
 

@@ -225,7 +225,7 @@ class RowRules:
         for name in absent:
             position = arrow.get_field_index(name)
             arrow = arrow.set(position, arrow.field(position).with_nullable(True))
-        batches = [arrow_columns.conform(batch, arrow) for batch in rows.to_batches()]
+        batches = arrow_columns.conform(rows.to_batches(), arrow)
         fitted = pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
         for position, item in enumerate(arrow):
             if item.name in self.partition_columns and item.nullable and pa.types.is_string(item.type):
