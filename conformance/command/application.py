@@ -207,7 +207,7 @@ for function, epilog in (
         playing.play,
         examples(
             "play lost-race",
-            "play lost-race --plain --decisions",
+            "play lost-race --decisions",
             "play conflict --html conflict.html",
             "play --all --html course",
         ),

@@ -1,4 +1,4 @@
-"""The commands `play` and `puzzle`: watch a scenario step by step, in the terminal, as text or as a page; find the
+"""The commands `play` and `puzzle`: watch a scenario step by step, as text or as a page; find the
 violation in a history."""
 
 import shutil
@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,6 @@ from conformance.interface.results import ExitCode, UnusableError
 if TYPE_CHECKING:
     from conformance.story import Story
     from conformance.teaching.play.puzzles import Line, Puzzle
-
-SMALLEST: Final = (80, 24)
-"""The columns and lines of the smallest usable terminal."""
 
 
 def play(
@@ -35,15 +32,14 @@ def play(
             show_default=False,
         ),
     ] = None,
-    plain: Annotated[bool, option("--plain", "print the story as text (the default without a terminal)")] = False,
     decisions: Annotated[
-        bool, option("--decisions", "in the text, only requests, decisions, answers, results and faults")
+        bool, option("--decisions", "print only requests, decisions, answers, results and faults")
     ] = False,
 ) -> None:
     """Watch the protocol step by step: the reference's own code, run by the simulator.
 
-    In the terminal you go forward and back, and at any step you can let another client go first, lose an answer, kill
-    a process or cut the power, and see what happens.
+    The page goes forward and back. Before each decision you can let another client go first, lose an answer, kill a
+    process or cut the power there, and see what happens.
     """
     require_library("greenlet", "conformance")
     from conformance.teaching.play.scenarios import SCENARIOS
@@ -57,10 +53,8 @@ def play(
     elif scenario is None:
         rows = [{"name": entry.name, "title": entry.title} for entry in SCENARIOS.values()]
         show_rows(rows, wide="title")
-    elif plain or decisions or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _print(_opened(scenario), decisions=decisions)
     else:
-        _watch(scenario)
+        _print(_opened(scenario), decisions=decisions)
 
 
 def _opened(name: str | None) -> "Story":
@@ -71,19 +65,6 @@ def _opened(name: str | None) -> "Story":
         return story_of(SCENARIOS[name])
     what = "no scenario given; name one, or use --all" if name is None else f"unknown scenario {name!r}"
     raise UnusableError(f"{what}; expected one of {', '.join(SCENARIOS)}")
-
-
-def _watch(name: str) -> None:
-    columns, lines = shutil.get_terminal_size()
-    if columns < SMALLEST[0] or lines < SMALLEST[1]:
-        raise UnusableError(
-            f"the terminal has {columns} columns and {lines} lines, and the player needs {SMALLEST[0]} and "
-            f"{SMALLEST[1]}: make it larger, or use --plain or --html FILE"
-        )
-    require_library("textual", "learn")
-    from conformance.teaching.play.terminal import Player
-
-    Player(_opened(name)).run()
 
 
 def _write_page(names: Iterable[str | None], path: Path) -> None:

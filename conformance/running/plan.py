@@ -284,13 +284,12 @@ def profile_of_result(name: str) -> RunProfile:
     return profile_of_programs(int(number)) if number != name and number.isdecimal() else profile_named(name)
 
 
-def chosen_profile(profile: str | None, programs: int | None, prefix: str = "--") -> RunProfile:
-    """The profile that the options ask for; `quick` without any. `prefix`: the beginning of their names. Raises
-    `UnusableError`."""
+def chosen_profile(profile: str | None, programs: int | None) -> RunProfile:
+    """The profile that the options ask for; `quick` without any. Raises `UnusableError`."""
     if programs is None:
         return profile_named(profile or "quick")
     if profile is not None:
-        raise UnusableError(f"{prefix}programs and {prefix}profile exclude each other; pass one")
+        raise UnusableError("--programs and --profile exclude each other; pass one")
     return profile_of_programs(programs)
 
 

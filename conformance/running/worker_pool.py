@@ -1,4 +1,4 @@
-"""The worker processes of a run, on the coordinator's side; and a session with one worker, for a test runner."""
+"""The worker processes of a run, on the coordinator's side; and a session with one worker, for `smoke`."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from conformance.interface.messages import Identity
-from conformance.interface.results import CaseResult, UnusableError, Verdict
+from conformance.interface.results import UnusableError
 from conformance.interface.subject import AdapterError, Closing
 from conformance.programs.running import MOST_VIOLATIONS, STEP_SECONDS
 from conformance.running.plan import PlannedCase
@@ -28,7 +28,6 @@ from conformance.running.worker import (
     Defect,
     Open,
     Opened,
-    Ran,
     Report,
     RunCase,
     Smoke,
@@ -199,19 +198,6 @@ class Session(Closing):
         if not isinstance(report, Smoked):
             raise AdapterError(why(report))
         return report.report
-
-    def run(self, case: PlannedCase) -> CaseResult:
-        """Run a case. Raises `AdapterError` if the subject does not implement the interface, unless its history shows a
-        violation. If the subject ends the process or does not return, the case is inconclusive."""
-        report = self._ask(run_case_of(case))
-        if isinstance(report, Ran):
-            return report.result
-        if isinstance(report, Unusable):
-            if report.result is not None:
-                return report.result
-            raise AdapterError(report.problem)
-        traceback = f"\n{report.where}" if isinstance(report, Defect) else ""
-        return case.without_verdict(Verdict.INCONCLUSIVE, f"{why(report)}{traceback}")
 
     def _open(self) -> Identity:
         worker = self._worker = self._pool.start()

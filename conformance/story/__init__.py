@@ -63,8 +63,8 @@ class Step:
 class Forks(Protocol):
     """Runs a story again with other choices."""
 
-    def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
-        """The options after these choices, each with its meaning."""
+    def options(self, choices: Sequence[str]) -> list[str]:
+        """The options after these choices."""
         ...
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
@@ -74,7 +74,7 @@ class Forks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A story for the player."""
+    """A story, with its other outcomes."""
 
     name: str
     title: str
@@ -143,7 +143,7 @@ class _Course:
         for at, (step, following) in enumerate(pairwise(story.steps)):
             if following.choices != step.choices and following.decides:
                 made = step.choices
-                others = [option for option, _ in story.forks.options(made) if option != made[-1]]
+                others = [option for option in story.forks.options(made) if option != made[-1]]
                 by_step[at] = [[option, self._steps(story.forks.follow(made, option))] for option in others]
         return by_step
 

@@ -1,1 +1,1 @@
-"""Shows the protocol to people: a player, puzzles, and an exercise in which they build an owner."""
+"""Shows the protocol to people: scenarios, puzzles, and an exercise in which they build an owner."""

@@ -108,7 +108,7 @@ REFERENCE_LAYERS = (
     ("protocol",),
 )
 KIT_LAYERS = (
-    ("command", "pytest_plugin"),
+    ("command",),
     ("findings", "teaching"),
     ("reports",),
     ("story",),
@@ -130,7 +130,7 @@ unit and units of lower lines, but no other unit of its line."""
 
 ONLY_FROM = {
     "simulation": ("command", "teaching"),
-    "command": (), "pytest_plugin": (), "cli": (), "examples": (),
+    "command": (), "cli": (), "examples": (),
 }  # fmt: skip
 """The only modules that may import these."""
 

@@ -127,25 +127,6 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
     return phrase[0].format(who=who, target=target, version=version, attempt=attempt, fate=fate), phrase[1]
 
 
-def intention(effect: str) -> str:
-    """The next step of a client, as the end of a sentence. `effect`: its kind and target."""
-    kind, _, target = effect.partition(" ")
-    if kind == "send":
-        request, _, version = target.partition(" v")
-        text = _REQUESTS[request][0].format(who="", version=version)
-    elif kind == "answer":
-        text = f"gets the answer: {_LISTED.sub('unpublished versions ', target.partition(': ')[2])}"
-    elif kind == "commit":
-        text = "commits its transaction in the ledger"
-    elif kind == "start":
-        text = "starts"
-    else:
-        any_ = _ANY.get(kind, "{who} {target}")
-        text = any_ if _STAGED.match(target) else _FILES.get((kind, _sort(target)), (any_, None))[0]
-        text = text.format(who="", target=target or kind)
-    return text.strip()
-
-
 def decides(happening: Happening) -> bool:
     """Whether the outcome can depend on this step: a decision, a put-if-absent, an answer, a fault or an end."""
     kind, target = happening.kind, happening.target
@@ -275,11 +256,10 @@ class ScenarioForks:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
 
-    def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
+    def options(self, choices: Sequence[str]) -> list[str]:
         """Every client that can take the next step, and every fault."""
         with self._after(choices) as world:
-            nexts = [(name, f"{name} goes next: {intention(effect)}") for name, effect in world.enabled().items()]
-            return [*nexts, *((fault, fault) for fault in world.faults())]
+            return [*world.enabled(), *world.faults()]
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
         """Take the option, then run all remaining clients to their end."""

@@ -139,7 +139,6 @@ def test_other_names_on_the_page_exist() -> None:
     for form in ("stdio:COMMAND WITH ARGUMENTS", "http:URL", "python:MODULE:CLASS"):
         assert form in TEXT
         assert form in FORMS
-    assert "commit-owner-subject" in TEXT
     assert all_mutants()
 
 

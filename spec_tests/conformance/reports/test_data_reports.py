@@ -20,7 +20,6 @@ from conformance import reports
 from conformance.command.application import application
 from conformance.interface.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
 from conformance.interface.safe_text import escaped, one_line
-from conformance.pytest_plugin.items import explanation
 from conformance.reports import stored
 from conformance.reports.summary import Standing, Tone, standing, summarise
 from conformance.reports.text import to_text
@@ -146,16 +145,11 @@ def in_junit(case: CaseResult) -> str:
     return failure.text or ""
 
 
-def in_pytest(case: CaseResult) -> str:
-    return explanation(case, "model", "quick", 7)
-
-
-@pytest.mark.parametrize("make", [in_junit, in_pytest])
-def test_each_failing_program_is_explained_by_itself(make: Callable[[CaseResult], str]) -> None:
+def test_each_failing_program_is_explained_by_itself() -> None:
     """Its title, operations, violations, history and remark stand together; the command at the end repeats all."""
     case = runs.failed_twice(*map(runs.failed, runs.histories("bad")[:2]))
-    first, second = map(make, case.by_program())
-    assert make(case) == f"{first.rpartition(SPACE)[0]}{SPACE}{second}"
+    first, second = map(in_junit, case.by_program())
+    assert in_junit(case) == f"{first.rpartition(SPACE)[0]}{SPACE}{second}"
     assert all(part in second for part in ("Other.", "7 operations", case.violations[-1].message, "shown once"))
     assert case.violations[-1].message not in first and "shown once" not in first
 

@@ -1,4 +1,4 @@
-"""Every scenario of the player has the expected end, and every sentence is true of its step."""
+"""Every scenario of `play` has the expected end, and every sentence is true of its step."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from conformance.story import Step
-from conformance.teaching.play.narration import ScenarioForks, intention, steps_of
+from conformance.teaching.play.narration import ScenarioForks, steps_of
 from conformance.teaching.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
 from conformance.teaching.play.world import CRASH, DROP, POWER, Scenario
 from spec_tests.support.sampling import sampled
@@ -193,21 +193,12 @@ def test_every_fork_of_a_race_keeps_acknowledged_commits() -> None:
     steps = story("lost-race")
     decision = next(at for at, step in enumerate(steps) if "This is the decision" in step.text)
     forks = ScenarioForks(SCENARIOS["lost-race"])
-    options = [option for option, _ in forks.options(steps[decision].choices)]
+    options = forks.options(steps[decision].choices)
     assert {f"{CRASH} A", f"{CRASH} B", POWER} < set(options)
     for option in options:
         forked = forks.follow(steps[decision].choices, option)
         acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(step.text for step in forked))
         assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
-
-
-def test_options_describe_the_next_step_of_each_client() -> None:
-    options = dict(ScenarioForks(SCENARIOS["lost-race"]).options(()))
-    assert options["A"] == "A goes next: starts"
-    assert intention("fsync-directory _delta_log") == "syncs the folder _delta_log: the names in it are durable now"
-    assert intention("create .tmp") == "creates a temporary file"
-    assert intention("send commit v2") == "proposes version 2"
-    assert POWER in options
 
 
 def test_a_client_started_after_a_power_cut_sees_the_durable_state() -> None:

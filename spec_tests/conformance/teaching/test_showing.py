@@ -1,28 +1,22 @@
-"""The player: the terminal, the page, and the commands `play` and `puzzle`. Every puzzle has one solution, which the
+"""The commands `play` and `puzzle`: text and page. Every puzzle has one solution, which the
 checker found.
 """
 
-import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import html5lib
 import pytest
-from textual.pilot import Pilot
-from textual.widgets import Static
 from typer.testing import CliRunner
 
-from conformance.command import playing
 from conformance.command.application import application
 from conformance.story import Story, page
 from conformance.teaching.play import puzzles
 from conformance.teaching.play.narration import story_of
 from conformance.teaching.play.scenarios import SCENARIOS
-from conformance.teaching.play.terminal import Player
 
 pytestmark = pytest.mark.xdist_group("stories")
 """The simulator runs each story once."""
@@ -44,7 +38,7 @@ def test_play_without_a_scenario_lists_the_scenarios() -> None:
 
 
 def test_the_text_output_has_every_step_and_its_rule() -> None:
-    text = command("lost-answer", "--plain").stdout
+    text = command("lost-answer").stdout
     assert "The owner commits its transaction: version 1 is attempt A1. This is the decision. [CM-COMMIT-02]" in text
     assert "A reader through the owner sees: version 1: a.parquet" in text
     assert len(re.findall(r"^ *\d+\. ", text, re.MULTILINE)) == 27
@@ -72,13 +66,6 @@ def test_an_error_says_what_was_expected(name: str, words: list[str], message: s
     answer = command(*words, name=name)
     assert answer.exit_code == 2
     assert message in answer.stderr
-
-
-def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("LINES", "20")
-    with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
-        playing._watch("commit")
 
 
 @cache
@@ -115,47 +102,6 @@ def test_pages_are_written_to_the_given_place(tmp_path: Path, monkeypatch: pytes
     assert command("commit", "--html", tmp_path / "one.html").exit_code == 0
     assert command("--all", "--html", tmp_path / "course").exit_code == 0
     assert (tmp_path / "one.html").read_text() == (tmp_path / "course/index.html").read_text()
-
-
-# The terminal
-
-
-Do = Callable[[Pilot[None]], Awaitable[object]]
-
-
-def played(player: Player, *actions: str | Do) -> tuple[str, str]:
-    """Press these keys, or do these actions; return the shown sentence and the title."""
-
-    async def play() -> tuple[str, str]:
-        async with player.run_test(size=(80, 24)) as pilot:
-            for action in actions:
-                await (pilot.press(action) if isinstance(action, str) else action(pilot))
-                await pilot.pause()
-            if player.return_value is not None:
-                return "", ""
-            sentence, title = (str(player.query_one(selector, Static).render()) for selector in ("#now", "#title"))
-            return sentence, title
-
-    return asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence", "forked", "last"),
-    [
-        ("end home right right left", "2 of 27.", False, "A is done"),
-        ("d d f escape", "This is the decision", False, "A is done"),
-        ("d d f down enter", "A is killed", True, ""),
-        ("d d f down enter s", "", False, "A is done"),
-    ],
-)
-def test_keys_go_to_steps_and_decisions_and_into_a_fork(keys: str, sentence: str, forked: bool, last: str) -> None:
-    """A fork is run by the simulator. At the decision, its second option is to kill A."""
-    player = Player(lost_answer())
-    shown, title = played(player, *keys.split())
-    assert sentence in shown
-    assert ("What if: crash A" in title) is forked
-    assert last in player.steps[-1].text
-    assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
 # Puzzles
