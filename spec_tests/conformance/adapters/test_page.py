@@ -29,7 +29,7 @@ from conformance.requirements.catalogue import Profile, Side, load
 from conformance.running.worker import check_named
 from conformance.subjects import smoke as smoke_module
 from conformance.subjects.names import FORMS
-from conformance.subjects.smoke import PAGE
+from conformance.subjects.smoke import CLIENT_SECTION, PAGE
 
 PAGE_FILE: Final = files()["TEST_YOUR_OWNER.md"]
 TEXT: Final = PAGE_FILE.read_text(encoding="utf-8")
@@ -101,8 +101,8 @@ def test_the_conversation_on_the_page_is_valid() -> None:
 def test_smoke_links_to_the_page() -> None:
     assert PAGE_FILE.parts[-2:] == tuple(PAGE.split("/"))
     source = Path(smoke_module.__file__).read_text(encoding="utf-8")
-    named = set(re.findall(r'(?:see=|, )"([a-z_]+)"\)', source)) - {"surrogatepass"}
-    assert {"hello", "get_commits", "observe", "commit"} <= named
+    named = {*re.findall(r'[")], "([a-z0-9_-]+)"\)', source), CLIENT_SECTION}
+    assert {"hello", "create_table", "observe"} <= named
     assert named <= ANCHORS
 
 

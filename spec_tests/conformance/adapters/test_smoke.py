@@ -11,20 +11,16 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import InProcess
 from conformance.command.application import application
 from conformance.interface import messages as m
-from conformance.interface.results import ExitCode, UnusableError
-from conformance.interface.subject import Subject
+from conformance.interface.results import ExitCode
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
-from conformance.models.reader import Refused, Resolved
 from conformance.mutants import all_mutants
 from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
-from spec_tests.conformance.adapters.test_stdio import command
 from spec_tests.support.sampling import sampled
 
 GOOD = ModelOwner().hello("kit", m.Hello())
@@ -49,7 +45,8 @@ def failed(report: SmokeReport) -> Step:
     return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
 
 
-PARTS = 12
+INTERFACE = {"PROFILE-CORE-01", "PROFILE-CORE-02", "PROFILE-CORE-03"}
+MUTANTS = [i for i, entry in all_mutants().items() if entry.side == "owner" and not set(entry.violates) <= INTERFACE]
 GOOD_OWNERS = [f"good:{i}" for i, entry in all_mutants().items() if not entry.violates and entry.side == "owner"]
 
 
@@ -62,196 +59,77 @@ def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
     assert len(report.steps) > 5
 
 
-@pytest.mark.parametrize("part", sampled(range(PARTS), PARTS))
-def test_no_mutant_is_reported_as_a_broken_adapter(part: int) -> None:
+@pytest.mark.parametrize("identifier", sampled(MUTANTS, 40))
+def test_no_mutant_is_reported_as_a_broken_adapter(identifier: str) -> None:
     """A mutant's answers are valid messages with a wrong content, which the checks find. Mutants of the interface are
     excluded: they break what an adapter is responsible for.
     """
-    interface = {"PROFILE-CORE-01", "PROFILE-CORE-02", "PROFILE-CORE-03"}
-    for identifier, mutant in [*all_mutants().items()][part::PARTS]:
-        if mutant.side == "owner" and mutant.violates and not set(mutant.violates) <= interface:
-            with open_subject(f"mutant:{identifier}") as subject:
-                assert smoke(subject).adapter == "", identifier
+    with open_subject(f"mutant:{identifier}") as subject:
+        assert smoke(subject).adapter == ""
 
 
-BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
-    "hello changes": (
-        {"hello": lambda answer: msgspec.structs.replace(answer, version=str(uuid.uuid4()))},
-        "must always be answered by the same", "#hello",
-    ),
-    "another interface": (
-        {"hello": lambda answer: msgspec.structs.replace(answer, interface_version=2)},
-        "`interface_version` is 2, but this kit implements 1", "#hello",
-    ),
-    "create_table names no table": (
-        {"create_table": lambda answer: m.Ratified(version=0)}, "must name the table, in `table`", "#create_table",
-    ),
-    "no answer to commit": (
-        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "10 s; expected `ratified`", "#commit",
-    ),
-    "whole paths": (
-        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
-            msgspec.structs.replace(file, name=f"/tables/t/_delta_log/{file.name}") for file in answer.files))},
-        "expected a name relative to the log folder: '00000000000000000000.json'", "#observe",
-    ),
-    "no contents": (
-        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
-            msgspec.structs.replace(file, content=None) for file in answer.files))},
-        "returned no content", "#observe",
-    ),
-    "sizes in characters, or made up": (
-        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
-            msgspec.structs.replace(file, size=1) for file in answer.files))},
-        "returned the wrong size 1", "#observe",
-    ),
-    "staged files of another name": (
-        {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
-            msgspec.structs.replace(commit, file_name="1.json") for commit in answer.commits))
-            if isinstance(answer, m.Commits) else answer},
-        "is named `<version with 20 digits>.<attempt>.json`", "#observe",
-    ),
-}  # fmt: skip
+def hello(**changes: Any) -> dict[str, Callable[[Any], Any]]:
+    return {"hello": lambda answer: msgspec.structs.replace(answer, **changes)}
 
 
-@pytest.mark.parametrize(("changes", "words", "anchor"), BROKEN.values(), ids=BROKEN)
+def files(**changes: Any) -> dict[str, Callable[[Any], Any]]:
+    def changed(answer: m.Observation) -> m.Observation:
+        return msgspec.structs.replace(answer, files=tuple(msgspec.structs.replace(f, **changes) for f in answer.files))
+
+    return {"observe": changed}
+
+
+BROKEN: list[tuple[dict[str, Callable[[Any], Any]], str]] = [
+    ({"hello": lambda answer: msgspec.structs.replace(answer, version=str(uuid.uuid4()))}, "by the same `identity`"),
+    (hello(interface_version=2), "`interface_version` is 2, but this kit implements 1"),
+    (hello(side="owners"), "`side` is 'owners'; did you mean 'owner'?"),
+    (hello(name=" "), "`name` is empty"),
+    (hello(profiles=(*GOOD.profiles, "idempotent-retries")), "did you mean 'idempotent-retry'?"),
+    (hello(profiles=GOOD.profiles[1:]), "`profiles` lacks `core`"),
+    (hello(promises=("freshness",)), "'freshness' is not a promise"),
+    (hello(commit_modes={"managedCommit": ("staged", "direct")}), "`commit_modes` lacks 'catalogManaged'"),
+    (hello(features=("catalogManaged",)), "`commit_modes` names 'managedCommit'"),
+    (hello(commit_modes=dict.fromkeys(GOOD.features, ("staged", "inline"))), "'direct' for no feature"),
+    (hello(limits={"inline_bytes": 0}), "the limit 'inline_bytes' is 0"),
+    ({"create_table": lambda answer: m.Ratified(version=0)}, "must name the table, in `table`"),
+    ({"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "10 s; expected `ratified`"),
+    ({"get_commits": lambda answer: {"outcome": "commits"}}, "it must be an answer of the interface"),
+    (files(name="/t/_delta_log/1.json"), "expected a name relative to the log folder: '1.json'"),
+    (files(content=None), "no content of"),
+]
+WRONG: list[tuple[dict[str, Callable[[Any], Any]], str]] = [
+    ({"create_table": lambda answer: m.Rejected()}, "expected `ratified` for the only"),
+    ({"commit": lambda answer: m.Gap(latest=0)}, "expected `ratified`: version 1 follows"),
+    ({"commit": lambda answer: m.Ratified(version=1)}, "expected `conflict`: another attempt is version 1"),
+    ({"get_commits": lambda answer: m.Unsupported()}, "every owner needs this operation"),
+    ({"backfill_to_version": lambda answer: 1 / 0}, "expected `done`"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), BROKEN)
 def test_an_invalid_answer_is_shown_with_what_was_expected(
-    changes: dict[str, Callable[[Any], m.Answer]], words: str, anchor: str
+    changes: dict[str, Callable[[Any], Any]], words: str
 ) -> None:
     report = tried(**changes)
     step = failed(report)
     assert step.outcome is Outcome.ADAPTER
     assert words in step.detail
-    assert step.see.endswith(anchor)
+    assert step.see.endswith(f"#{next(iter(changes))}")
     assert step.request.startswith('`{"op":')
-    assert step.answer.startswith('`{"outcome":')
+    assert "outcome" in step.answer
     assert not report.ok
-    assert words in report.adapter
     assert "the adapter is broken" in str(report)
 
 
-def test_after_an_invalid_answer_independent_steps_run() -> None:
-    class Unreadable(ModelOwner):
-        def get_commits(self, client: str, request: m.GetCommits) -> Any:
-            return super().get_commits(client, request) if request.table in self.tables else {"outcome": "not_found"}
-
-    report = smoke(InProcess(Unreadable()))
-    wrong = [step.name for step in report.steps if step.outcome is not Outcome.OK]
-    assert wrong == ["get_commits of an unknown table"]
-    step = failed(report)
-    assert step.outcome is Outcome.ADAPTER
-    assert step.detail == "it must be an answer of the interface"
-    assert step.request.startswith('`{"op":"get_commits"')
-    assert step.answer == "{'outcome': 'not_found'}"
-    assert step.see.endswith("#get_commits")
-    assert report.steps[-1].name != step.name
-
-
-@pytest.mark.processes
-def test_a_dead_subject_is_reported_once() -> None:
-    with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
-        report = smoke(subject)
-    assert failed(report).name == "get_commits of an unknown table"
-    assert "`version 1 is ratified`, which is not JSON" in failed(report).detail
-    assert {step.outcome for step in report.steps[3:]} == {Outcome.SKIPPED}
-    assert report.adapter == str(failed(report))
-
-
-WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
-    "an unknown table has commits": (
-        {"get_commits": lambda answer: m.Commits(commits=(), latest=None)}, "expected `not_found`",
-    ),
-    "nothing can be created": ({"create_table": lambda answer: m.Rejected()}, "expected `ratified` for the only"),
-    "nothing can be committed": ({"commit": lambda answer: m.Gap(latest=0)}, "expected `ratified`: version 1 follows"),
-    "another version": ({"commit": lambda answer: m.Ratified(version=7)}, "that was proposed, 1, not 7"),
-    "lost commits": (
-        {"get_commits": lambda answer: m.Commits(commits=(), latest=1) if isinstance(answer, m.Commits) else answer},
-        "version 1 was ratified, but `get_commits` does not list it",
-    ),
-    "neither file nor actions": (
-        {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
-            m.CommitEntry(version=commit.version) for commit in answer.commits))
-            if isinstance(answer, m.Commits) else answer},
-        "with neither `file_name` nor `actions`",
-    ),
-    "another latest": (
-        {"get_commits": lambda answer: msgspec.structs.replace(answer, latest=5)
-         if isinstance(answer, m.Commits) else answer},
-        "`latest` must be 1",
-    ),
-    "every attempt wins": (
-        {"commit": lambda answer: m.Ratified(version=1)}, "expected `conflict`: another attempt is version 1",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("changes", "words"), WRONG)
 def test_a_broken_owner_is_not_reported_as_a_broken_adapter(
-    changes: dict[str, Callable[[Any], m.Answer]], words: str
+    changes: dict[str, Callable[[Any], Any]], words: str
 ) -> None:
     report = tried(**changes)
-    step = failed(report)
-    assert step.outcome is Outcome.OWNER
-    assert words in step.detail
-    assert report.adapter == ""
-    assert not report.ok
-    assert "the adapter works" in str(report)
-
-
-def test_a_raised_exception_is_an_error_of_the_owner() -> None:
-    def fail(answer: Any) -> m.Answer:
-        raise ZeroDivisionError
-
-    report = tried(backfill_to_version=fail)
     assert failed(report).outcome is Outcome.OWNER
-    assert "ZeroDivisionError" in failed(report).answer
-
-
-# `hello`
-
-
-CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "side": ({"side": "owners"}, "`side` is 'owners'; did you mean 'owner'?"),
-    "name": ({"name": " "}, "`name` is empty"),
-    "profile": ({"profiles": (*GOOD.profiles, "idempotent")}, "'idempotent' is not a profile"),
-    "near profile": ({"profiles": (*GOOD.profiles, "idempotent-retries")}, "did you mean 'idempotent-retry'?"),
-    "no core": ({"profiles": GOOD.profiles[1:]}, "`profiles` lacks `core`"),
-    "promise": ({"promises": ("freshness",)}, "'freshness' is not a promise"),
-    "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is not a feature"),
-    "no feature": ({"features": (), "commit_modes": {}}, "`features` is empty"),
-    "a client without commit modes": ({"side": "client", "commit_modes": {}}, "`commit_modes` lacks 'managedCommit'"),
-    "no modes": ({"commit_modes": {"managedCommit": ("staged", "direct")}},
-        "`commit_modes` lacks 'catalogManaged'"),
-    "an unknown commit mode": (
-        {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("stage", "staged")}}, "did you mean 'staged'",
-    ),
-    "inline for the older table feature": (
-        {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("staged", "inline")}},
-        "'inline' is not a commit mode of managedCommit tables",
-    ),
-    "commit modes of no feature": ({"features": ("catalogManaged",)}, "`commit_modes` names 'managedCommit'"),
-    "a profile without its commit mode": (
-        {"commit_modes": {"managedCommit": ("staged",), "catalogManaged": ("staged", "inline")}},
-        "the profile `direct-publish` is declared, and `commit_modes` offers 'direct' for no feature",
-    ),
-    "a commit mode without its profile": (
-        {"profiles": tuple(profile for profile in GOOD.profiles if profile != "inline")},
-        "`commit_modes` offers 'inline', and the profile `inline` is not declared",
-    ),
-    "a limit": ({"limits": {"inline_bytes": 0}}, "the limit 'inline_bytes' is 0"),
-    "crash points": (
-        {"profiles": tuple(name for name in GOOD.profiles if name != "harness-control"), "crash_points": ("x",)},
-        "the profile `harness-control` is not declared",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "words"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_a_contradiction_in_hello_is_an_adapter_error(changes: dict[str, Any], words: str) -> None:
-    problems = contradictions(msgspec.structs.replace(GOOD, **changes))
-    assert any(words in problem for problem in problems), problems
-    report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
-    assert words in report.adapter
-    assert [step.name for step in report.steps] == ["repeated hello", "identity"]
+    assert words in failed(report).detail
+    assert (report.adapter, report.ok) == ("", False)
+    assert "the adapter works" in str(report)
 
 
 @pytest.mark.parametrize("name", ["model-client", "reference-client", "reference-client-remote", *(
@@ -264,46 +142,15 @@ def test_a_good_client_reads_and_writes_a_table_of_the_kits_owner(name: str) -> 
     assert {step.outcome for step in report.steps} <= {Outcome.OK, Outcome.SKIPPED}
 
 
-@pytest.mark.parametrize("commit_mode", ["inline", "direct"])
-def test_a_client_of_one_commit_mode_is_tested_in_that_mode(commit_mode: str) -> None:
-    class Client(ModelClient):
-        def hello(self, client: str, request: m.Hello) -> m.Identity:
-            modes = {"catalogManaged": (commit_mode,)}
-            return msgspec.structs.replace(
-                super().hello(client, request), features=tuple(modes), commit_modes=modes, profiles=profiles
-            )
-
-        def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
-            if table.commit_mode != commit_mode:
-                raise Refused(f"{table.commit_mode} commits are not supported")
-            return super()._request(table, version, attempt, actions)
-
-    host = ClientHost()
-    profiles: tuple[str, ...] = ("core", "inline", "direct-publish")
-    assert smoke(InProcess(Client(host.ask)), host).ok
-    profiles = ("core",)
-    assert f"with {commit_mode} commits" in failed(smoke(InProcess(Client(host.ask)), host)).detail
-
-
 def test_a_wrong_read_of_a_client_is_reported() -> None:
     host = ClientHost()
     client = ModelClient(host.ask)
-    client.snapshot = lambda asker, request: m.SnapshotRead(version=0, files=())  # type: ignore[method-assign]
+    client.snapshot = lambda asker, request: m.NotFound()  # type: ignore[method-assign]
     step = failed(smoke(InProcess(client), host))
     assert step.outcome is Outcome.OWNER
-    assert "`snapshot_read` of version 1" in step.detail
+    assert "`snapshot_read` of version 0" in step.detail
     client.snapshot = lambda asker, request: m.Unknown(reason="no answer")  # type: ignore[method-assign]
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
-
-
-def test_the_error_for_a_subject_that_needs_its_old_folder_says_so() -> None:
-    def reopen() -> Subject:
-        raise UnusableError("the subject 'x' ended with exit code 1")
-
-    step = failed(smoke(InProcess(ModelOwner()), reopen=reopen))
-    assert (step.name, step.outcome) == ("empty folder", Outcome.ADAPTER)
-    assert "exit code 1" in step.detail
-    assert "$CONFORMANCE_DIRECTORY" in step.detail
 
 
 def test_an_invalid_answer_to_hello_is_a_step_with_an_explanation(tmp_path: Path) -> None:

@@ -131,14 +131,6 @@ class Elsewhere(ModelOwner):
         self.restart("kit", m.Restart())
 
 
-class ElsewhereAndLenient(Elsewhere):
-    """Like `Elsewhere`, but a creation of an existing table returns that table."""
-
-    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        answer = super().create_table(client, request)
-        return m.Ratified(version=0, table=answer.winner_table) if isinstance(answer, m.Conflict) else answer
-
-
 # Valid and invalid classes for `python:` names
 
 

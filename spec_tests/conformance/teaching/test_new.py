@@ -99,7 +99,7 @@ def complete(kind: Any) -> Any:
 def test_smoke_of_a_new_project_passes_the_steps_of_the_protocol(project: Path, tmp_path: Path) -> None:
     with opened(project, tmp_path) as subject:
         report = smoke(subject)
-    assert [step.outcome for step in report.steps[:2]] == [Outcome.OK, Outcome.OK]
+    assert report.steps[0].outcome is Outcome.OK
     assert report.adapter == ""
     assert "the adapter works; operations are missing" in str(report)
     assert "not implemented: see conformance/TEST_YOUR_OWNER.md#create_table" in report.owner
