@@ -125,7 +125,7 @@ def test_the_readme_shows_output() -> None:
 def test_findings_page_equals_the_generated_text() -> None:
     page = text_of("conformance/findings/README.md")
     generated = page.split("<!-- generated: delta-commit-conformance findings -->\n")[1].split("\n<!-- end -->")[0]
-    assert generated == markdown.page(stored.runs(), stored.findings(), markdown.bugs()).strip()
+    assert generated == markdown.page(stored.runs(), stored.findings()).strip()
 
 
 def test_every_relative_link_of_a_page_exists() -> None:

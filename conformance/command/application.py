@@ -241,7 +241,7 @@ for function, epilog in (
     (listing.schema, examples("schema interface", "schema interface commit", "schema history", "schema result")),
     (listing.examples, examples("examples", "examples owner.py > owner.py", "examples PROFILES.md")),
     (serving.serve, examples("serve python:my_owner:MyOwner", "run 'stdio:delta-commit-conformance serve model'")),
-    (serving.engines, examples("engines", "engines --fetch delta-kernel-rs", "engines --fetch delta-kernel-rs@0.24.0")),
+    (serving.engines, examples("engines", "engines --fetch delta-kernel-rs", "engines --fetch delta-kernel-rs@0.30.0")),
     (serving.jars, examples("jars") + '\n\njava -cp "$(delta-commit-conformance jars --print)" ...'),
 ):
     application.command(function.__name__.rstrip("_"), epilog=epilog)(function)

@@ -133,7 +133,7 @@ def findings(
     folder = markdown.FOLDER if markdown.FOLDER.is_dir() else stored.HOME / "found"
     pages = {finding.id: markdown.report(finding, folder) for finding in stored.findings()}
     if identifier is None:
-        _show_markdown(markdown.page(stored.runs(), stored.findings(), markdown.bugs(), folder))
+        _show_markdown(markdown.page(stored.runs(), stored.findings(), folder))
     elif identifier in pages:
         _show_markdown(pages[identifier])
     else:

@@ -2,58 +2,19 @@
 
 import math
 import textwrap
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from conformance.checkers.check import describe_answer, describe_request
-from conformance.findings.stored import HOME, Stored
+from conformance.findings.stored import Stored
 from conformance.history.events import FileLook
 from conformance.interface.results import RequirementVerdict, RunResult, Violation
 from conformance.interface.safe_text import code, escaped
 from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history
-from conformance.reports.stored import HISTORY, ReportError, replay_command
+from conformance.reports.stored import HISTORY, replay_command
 from conformance.requirements.catalogue import Level, load, origin, place_of
-
-RECORD: Final = HOME / "record.toml"
-
-
-class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bug that others reported, shown by a check on a version that has it."""
-
-    report: str
-    """`owner/repository#number`, on GitHub."""
-    title: str
-    engine: str
-    check: str
-    unfixed: str
-    fixed: str
-    """A later version, on which the check passes."""
-    seconds: int
-    """The duration of the run that shows the bug."""
-
-    def command(self, version: str) -> str:
-        """The command that checks that version: exit code 1 with the bug, 0 without it."""
-        return f"delta-commit-conformance run engine:{self.engine}@{version} --strict --check {self.check}"
-
-
-def bugs() -> list[Bug]:
-    """All recorded bugs. Raises `ReportError` for an unreadable file."""
-    try:
-        return msgspec.convert(tomllib.loads(RECORD.read_text("utf-8"))["bug"], list[Bug])
-    except (OSError, KeyError, msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
-        raise ReportError(f"{RECORD} cannot be read: {error}") from error
-
-
-def _bug_item(bug: Bug) -> str:
-    repository, _, number = bug.report.partition("#")
-    link = f"[{bug.report.partition('/')[2]}](https://github.com/{repository}/issues/{number})"
-    title = escaped(bug.title[:1].upper() + bug.title[1:])
-    return f"- **{title}.**\n  {link}, gone in {bug.fixed}; {bug.seconds} s.\n  {code(bug.command(bug.unfixed))}"
 
 
 def item(title: str, when: str, requirements: Sequence[str], known: str, again: str) -> str:
@@ -78,10 +39,8 @@ FOLDER: Final = Path("conformance/findings/found")
 """The folder of findings, relative to the root of the repository."""
 
 
-def page(
-    tested: Sequence[RunResult], findings: Sequence[Stored], reported: Sequence[Bug] = (), folder: Path = FOLDER
-) -> str:
-    """The tested subjects with their findings, and bugs that others reported. `folder`: of the findings."""
+def page(tested: Sequence[RunResult], findings: Sequence[Stored], folder: Path = FOLDER) -> str:
+    """The tested subjects with their findings. `folder`: of the findings."""
     parts = [
         "| subject | version | date | run | held | violated | inconclusive |\n|---|---|---|---|---|---|---|",
         *map(_row, tested),
@@ -91,8 +50,6 @@ def page(
         mine = [finding for finding in findings if finding.subject == subject]
         mine.sort(key=lambda finding: (bool(finding.about.known), finding.id))
         text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(finding, folder) for finding in mine)
-    if reported:
-        text += "\n\n### Bugs reported by others\n\n" + "\n".join(_bug_item(bug) for bug in reported)
     return text + "\n"
 
 

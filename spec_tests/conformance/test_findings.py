@@ -134,34 +134,6 @@ def test_the_report_of_a_finding_is_complete_and_independent() -> None:
         assert "The same:" not in entry.about.cause, "the report must not refer to another report"
 
 
-# Bugs that users of the subjects reported
-
-
-@pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
-def test_a_reported_bug_names_a_check_of_its_engine(bug: markdown.Bug) -> None:
-    engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
-    check = check_named(bug.check)
-    assert check.side == "client"
-    assert set(check.features) & set(engine.features)
-    assert bug.unfixed != bug.fixed
-    assert bug.report.count("#") == bug.report.count("/") == 1
-
-
-@pytest.mark.engines
-@pytest.mark.parametrize("bug", sampled(markdown.bugs(), 2), ids=lambda bug: bug.report)
-def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
-    """The test runs the command of the page, if both versions are in the cache."""
-    engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
-    for version in (bug.unfixed, bug.fixed):
-        if problem := engine.missing(version):
-            pytest.skip(problem)
-    codes = [
-        CliRunner().invoke(application, bug.command(version).split()[1:]).exit_code
-        for version in (bug.unfixed, bug.fixed)
-    ]
-    assert codes == [1, 0]
-
-
 # The page
 
 
@@ -182,7 +154,7 @@ def test_a_misspelt_field_of_a_finding_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_the_text_of_a_page_without_markup() -> None:
-    for text in (markdown.page(stored.runs(), FINDINGS, markdown.bugs()), *map(markdown.report, FINDINGS)):
+    for text in (markdown.page(stored.runs(), FINDINGS), *map(markdown.report, FINDINGS)):
         shown = without_markup(text)
         assert not re.search(r"\*\*|`|^#|^\||\]\(|\\[*_<]", shown, re.MULTILINE)
         assert all(command in shown for command in re.findall(r"`(delta-commit-conformance [^`]+)`", text))

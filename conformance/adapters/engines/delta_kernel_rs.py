@@ -25,19 +25,14 @@ updates it with `Snapshot::builder_from`. After a commit it keeps the kernel's p
 - **Maintenance.** `Snapshot::checkpoint` and `write_checksum`. The kernel's log compaction is disabled (issue 2337).
 - **Batches.** Files of the log are read with the default engine's buffer sizes. An owner does not see these sizes.
 
-Versions before 0.29 have no published Unity Catalog crates. With two of them the program reads and maintains tables,
-but does not commit.
-
 The program creates a table as the kernel's documentation says: `create_staging_table`, `create_table` of the kernel
-with `get_required_properties_for_disk`, `build_uc_create_table_request`, and `create_table` of the REST client. With
-versions before 0.29 it creates no table.
+with `get_required_properties_for_disk`, `build_uc_create_table_request`, and `create_table` of the REST client.
 
 The kernel has no API to change properties, protocol features or partition columns of a table. It cannot list the
 applications of a table either: the program takes their names from the log's files, and asks the kernel for each.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -59,17 +54,11 @@ NEWEST: Final = "0.30.1"
 CATALOG_CRATES: Final[Mapping[str, str]] = {"0.30.1": "0.2.0", "0.30.0": "0.2.0"}
 """For each version of `delta_kernel`, the version of `delta-kernel-unity-catalog`. Version 0.29 has another API for
 transactions; for older versions the crate was not published."""
-OLDER: Final[Mapping[str, tuple[str, str]]] = {
-    "0.24.0": ("", "older,catalog-limit"),
-    "0.20.0": ("catalog-managed", "older"),
-}
-"""For each older version, another feature of `delta_kernel`, and the features of the program. With these the program
-reads and maintains tables, does not commit, and passes the log tail in by itself. They are here to show fixed bugs."""
 CAN: Final = (
     "read_version", "reads", "adds", "removes", "data_change", "isolation", "application", "domain", "if_needed",
 )  # fmt: skip
 """The fields of a transaction for which the kernel has public calls."""
-VERSIONS: Final = (*CATALOG_CRATES, *OLDER)
+VERSIONS: Final = tuple(CATALOG_CRATES)
 FETCH: Final = "delta-commit-conformance engines --fetch delta-kernel-rs"
 
 
@@ -147,10 +136,9 @@ def _build(version: str, target: Path) -> None:
         shutil.copytree(SOURCE, package)
         manifest = package / "Cargo.toml"
         manifest.write_text(_manifest(manifest.read_text("utf-8"), version), "utf-8")
-        features = OLDER.get(version, ("", ""))[1]
         folder = Path(scratch, "target")
         done = subprocess.run(
-            [cargo, "rustc", "--bin", PROGRAM, "--features", features, "--", "-C", "strip=symbols"],
+            [cargo, "rustc", "--bin", PROGRAM, "--", "-C", "strip=symbols"],
             cwd=package,
             env={**os.environ, "CARGO_TARGET_DIR": str(folder), "DELTA_KERNEL_VERSION": version},
             stdout=subprocess.DEVNULL,
@@ -163,11 +151,5 @@ def _build(version: str, target: Path) -> None:
 
 def _manifest(text: str, version: str) -> str:
     """The text of the manifest, changed for that version of `delta_kernel`."""
-    if version in CATALOG_CRATES:
-        text = text.replace(f'"={CATALOG_CRATES[NEWEST]}"', f'"={CATALOG_CRATES[version]}"')
-        return text.replace(f'"={NEWEST}"', f'"={version}"')
-    features = ["arrow", "default-engine-rustls", "internal-api", *filter(None, OLDER[version][:1])]
-    kernel = f'delta_kernel = {{ version = "={version}", features = {json.dumps(features)} }}'
-    lines = [kernel if line.startswith("delta_kernel =") else line for line in text.splitlines()]
-    newer = ("delta_kernel_default_engine", "delta-kernel-unity-catalog")
-    return "\n".join(line for line in lines if not line.startswith(newer)) + "\n"
+    text = text.replace(f'"={CATALOG_CRATES[NEWEST]}"', f'"={CATALOG_CRATES[version]}"')
+    return text.replace(f'"={NEWEST}"', f'"={version}"')

@@ -2,22 +2,21 @@
 
 What it does by itself (`crates/core/src/kernel/transaction`, `protocol/checkpoints.rs` of delta-rs):
 
-- A commit proposes the version after the version that it read, and tries at most 15 times more. Since 0.23 it first
-checks all versions that other writers committed meanwhile; before, each of these used up one try.
+- A commit proposes the version after the version that it read, and tries at most 15 times more. First it
+checks all versions that other writers committed meanwhile.
 - Handles share no cache. A handle of `DeltaTable` keeps its snapshot until its user asks for an update.
 - `cleanup_metadata` deletes files older than `delta.logRetentionDuration`, 30 days. It has no parameter for the time,
 so the adapter changes the modification times of the log's files during the call.
 
 The kit's requests become these calls: `create_write_transaction` with the kit's file names, in the mode `overwrite` if
-the transaction replaces all files; `RemoveAction`, if the version has it; `alter` for properties and features;
-`create_checkpoint`, `compact_logs`, `cleanup_metadata`; `vacuum`, with `full` if the version has it. The adapter does
+the transaction replaces all files; `RemoveAction`; `alter` for properties and features; `create_checkpoint`,
+`compact_logs`, `cleanup_metadata`; `vacuum` with `full`. The adapter does
 not write a batch again that the table has recorded, because delta-rs leaves that to its user. Everything else is
 `unsupported`.
 """
 
 import datetime as dt
 import importlib
-import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
-from conformance.adapters.engines.wheels import WheelClient
+from conformance.adapters.engines.engine import WheelClient
 from conformance.adapters.in_process import answering
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, LOG, version_of
@@ -40,7 +39,7 @@ STRETCH: Final = 1_000
 
 
 class Unable(Exception):  # noqa: N818  # it is an answer
-    """This version of delta-rs cannot do what the request asks for."""
+    """delta-rs cannot do what the request asks for."""
 
 
 class DeltaRs(WheelClient):
@@ -48,7 +47,7 @@ class DeltaRs(WheelClient):
 
     engine = "delta-rs"
     title = "delta-rs"
-    wheel = "deltalake"
+    wheels = ("deltalake",)
     profiles = ("core",)
     features = (FILESYSTEM,)
     commit_modes: ClassVar = {FILESYSTEM: ("direct",)}
@@ -56,6 +55,7 @@ class DeltaRs(WheelClient):
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
         self.library = importlib.import_module("deltalake")
+        self.transactions = importlib.import_module("deltalake.transaction")
 
     def answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
         """The answer, or `rejected` with the exception of delta-rs. A panic of its Rust code is a `BaseException`."""
@@ -75,8 +75,7 @@ class DeltaRs(WheelClient):
         table = self._table(request.path or request.table or "", request.version)
         if request.timestamp is not None:
             moment = dt.datetime.fromtimestamp(request.timestamp / 1000, dt.UTC)
-            load = getattr(table, "load_as_version", None) or table.load_with_datetime
-            load(moment if hasattr(table, "load_as_version") else moment.isoformat())
+            table.load_as_version(moment)
         return self._snapshot_read(table, request.path or request.table or "")
 
     def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
@@ -114,8 +113,6 @@ class DeltaRs(WheelClient):
         if request.application is None:
             return False
         name, version = request.application
-        if not hasattr(table, "transaction_version"):
-            raise Unable("no transaction versions of applications")
         known = table.transaction_version(name)
         return known is not None and known >= version
 
@@ -136,43 +133,34 @@ class DeltaRs(WheelClient):
         if request.if_needed and not actions:
             raise Unable("a transaction without changes is always an empty commit")
         mode, columns = "overwrite" if overwrites else "append", list(table.metadata().partition_columns)
-        if hasattr(table, "create_write_transaction"):
-            more = self._properties(request)
-            table.create_write_transaction(actions, mode, table.schema(), partition_by=columns, **more)
-        else:  # before 1.0 only `write_deltalake` calls it, so
-            schema = table.schema().to_pyarrow() if hasattr(table.schema(), "to_pyarrow") else table.pyarrow_schema()
-            table._table.create_write_transaction(actions, mode, columns, schema, None, **self._properties(request))
+        properties = self._properties(request)
+        table.create_write_transaction(
+            actions, mode, table.schema(), partition_by=columns, commit_properties=properties
+        )
 
     def _alter(self, table: Any, request: m.Transact) -> None:
         if request.adds or request.removes or request.reads is not None or request.application:
             raise Unable("a change of properties or features is a transaction of its own")
         if request.add_feature is None:
             table.alter.set_table_properties(
-                dict(request.set_properties), raise_if_not_exists=False, **self._properties(request)
+                dict(request.set_properties), raise_if_not_exists=False, commit_properties=self._properties(request)
             )
             return
-        features = getattr(self.library, "TableFeatures", None)
-        names = {str(feature).rpartition(".")[2]: feature for feature in vars(features).values()} if features else {}
+        features = vars(self.library.TableFeatures).values()
+        names = {str(feature).rpartition(".")[2]: feature for feature in features}
         name = request.add_feature[0].upper() + request.add_feature[1:]
         if name not in names:
             raise Unable(f"no feature {request.add_feature}")
-        table.alter.add_feature(names[name], allow_protocol_versions_increase=True, **self._properties(request))
+        properties = self._properties(request)
+        table.alter.add_feature(names[name], allow_protocol_versions_increase=True, commit_properties=properties)
 
-    def _properties(self, request: m.Transact) -> dict[str, Any]:
-        """The arguments for the commit's properties. The marker becomes a field of `commitInfo`."""
-        kind = getattr(self.library, "CommitProperties", None)
-        if kind is None and request.application is None:
-            return {} if self._is_before((0, 15)) else {"custom_metadata": {"txnId": request.marker}}
-        if kind is None:
-            raise Unable("no transaction versions of applications")
+    def _properties(self, request: m.Transact) -> Any:
+        """The commit's properties. The marker becomes a field of `commitInfo`."""
         more: dict[str, Any] = {}
         if request.application is not None:
             name, version = request.application
             more["app_transactions"] = [self.library.Transaction(name, version)]
-        return {"commit_properties": kind(custom_metadata={"txnId": request.marker}, **more)}
-
-    def _is_before(self, version: tuple[int, ...]) -> bool:
-        return tuple(int(part) for part in self.engine_version.split(".")[:2] if part.isdecimal()) < version
+        return self.library.CommitProperties(custom_metadata={"txnId": request.marker}, **more)
 
     def _add(self, request: m.Transact, file: m.DataFile, table: Any) -> Any:
         """The add action. The file exists, but its rows are never read."""
@@ -182,24 +170,11 @@ class DeltaRs(WheelClient):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         values = {"part": file.partition} if table.metadata().partition_columns else {}
-        return self._module().AddAction(file.path, 1, values, proposals.BASE_TIME, request.data_change, "{}")
+        return self.transactions.AddAction(file.path, 1, values, proposals.BASE_TIME, request.data_change, "{}")
 
     def _remove(self, request: m.Transact, path: str) -> Any:
-        kind = getattr(self._module(), "RemoveAction", None)
-        if kind is None:
-            raise Unable("no removal of single files")
-        return kind(path=path, data_change=request.data_change, deletion_timestamp=proposals.BASE_TIME)
-
-    def _module(self) -> Any:
-        """The module that has `AddAction`."""
-        for name in ("deltalake.transaction", "deltalake.table", "deltalake.writer"):
-            try:
-                module = importlib.import_module(name)
-            except ImportError:
-                continue
-            if hasattr(module, "AddAction"):
-                return module
-        raise Unable("no transactions with chosen actions")
+        timestamp = proposals.BASE_TIME
+        return self.transactions.RemoveAction(path=path, data_change=request.data_change, deletion_timestamp=timestamp)
 
     # Maintenance
 
@@ -210,10 +185,7 @@ class DeltaRs(WheelClient):
 
     @answering
     def compact(self, client: str, request: m.Compact) -> m.Answer:
-        table = self._table(request.table, None)
-        if not hasattr(table, "compact_logs"):
-            raise Unable("no log compactions")
-        table.compact_logs(request.start, request.end)
+        self._table(request.table, None).compact_logs(request.start, request.end)
         return m.Done()
 
     @answering
@@ -226,9 +198,7 @@ class DeltaRs(WheelClient):
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
         if request.job != "vacuum":
             raise Unable(f"no {request.job} of files that hold no rows")
-        table = self._table(request.table, None)
-        full = {"full": True} if "full" in inspect.signature(table.vacuum).parameters else {}
-        table.vacuum(dry_run=False, **full)
+        self._table(request.table, None).vacuum(dry_run=False, full=True)
         return m.Done()
 
     def _table(self, path: str, version: int | None) -> Any:
@@ -250,7 +220,7 @@ def _values(batch: Any, name: str) -> list[Any]:
 
 
 def _version_of(log: Path, marker: str, table: Any) -> int:
-    """The version whose commit has the marker. If this delta-rs cannot write the marker: the handle's version."""
+    """The version whose commit has the marker; if none has it, the handle's version."""
     for path in sorted(log.iterdir(), reverse=True):
         version = version_of(path.name)
         body = None if version is None else proposals.body_of(path.read_text("utf-8", "replace"), "commitInfo")

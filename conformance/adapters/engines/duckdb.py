@@ -26,8 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from conformance.adapters.engines.engine import unsupported
-from conformance.adapters.engines.wheels import WheelClient
+from conformance.adapters.engines.engine import WheelClient, unsupported
 from conformance.adapters.in_process import answering
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
@@ -45,10 +44,10 @@ _OFFLINE: Final = {
 class DuckDb(WheelClient):
     engine: ClassVar[str] = "duckdb"
     title: ClassVar[str] = "DuckDB"
-    wheel: ClassVar[str] = "duckdb"
-    oldest: ClassVar[str] = "1.5.5"
-    too_old: ClassVar[str] = "does not speak Unity Catalog's Delta API"
-    """Earlier extensions speak a preview of the Delta API (1.5.4), or do not read a catalog's commits (1.4.4)."""
+    wheels: ClassVar[tuple[str, ...]] = (
+        "duckdb", "duckdb-extension-httpfs", "duckdb-extension-delta", "duckdb-extension-unity-catalog"
+    )  # fmt: skip
+    """From 1.5.5: earlier extensions speak a preview of the Delta API (1.5.4), or read no commits of a catalog."""
     limits: ClassVar[dict[str, int]] = {"proposals": 1}
     reads_data: ClassVar[bool] = True
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery", "uc-delta-api")

@@ -27,6 +27,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
@@ -184,6 +185,35 @@ class EngineClient:
         """Idempotent."""
         self._connections.clear()
         self.server.close()
+
+
+class WheelClient(EngineClient):
+    """An engine that is a Python wheel, in the version that is installed."""
+
+    wheels: ClassVar[tuple[str, ...]]
+    """Its distribution, and others that it needs in the same version."""
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        found = {wheel: _installed(wheel) for wheel in cls.wheels}
+        if absent := [wheel for wheel in cls.wheels if found[wheel] is None]:
+            return f"the wheel {absent[0]} is not installed; run: pip install {' '.join(absent)}"
+        if wrong := [wheel for wheel in cls.wheels if version not in (None, found[wheel])]:
+            wanted = " ".join(f"{wheel}=={version}" for wheel in wrong)
+            return f"{wrong[0]} {found[wrong[0]]} is installed, not {version}; run: pip install {wanted}"
+        return ""
+
+    @property
+    def engine_version(self) -> str:
+        return _installed(self.wheels[0]) or ""
+
+
+def _installed(wheel: str) -> str | None:
+    """The wheel's version in this environment; None: it is not installed."""
+    try:
+        return metadata.version(wheel)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from conformance.adapters.engines.engine import sql_text, unsupported
-from conformance.adapters.engines.wheels import WheelClient
+from conformance.adapters.engines.engine import WheelClient, sql_text, unsupported
 from conformance.adapters.in_process import answering
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
@@ -39,9 +38,7 @@ _OWN: Final = re.compile(r"part-\d{5}-[0-9a-f-]{36}-c000\.snappy\.parquet")
 class Sail(WheelClient):
     engine: ClassVar[str] = "sail"
     title: ClassVar[str] = "Sail"
-    wheel: ClassVar[str] = "pysail"
-    oldest: ClassVar[str] = "0.7.2"
-    too_old: ClassVar[str] = "was not tried"
+    wheels: ClassVar[tuple[str, ...]] = ("pysail",)
     limits: ClassVar[dict[str, int]] = {"proposals": 1}
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "discovery")
 
@@ -51,8 +48,7 @@ class Sail(WheelClient):
 
     @classmethod
     def missing(cls, version: str | None) -> str:
-        needed = ("pyspark", "pandas") if version is not None else ("pyspark", "pandas", "grpc", "pysail")
-        absent = [name for name in needed if find_spec(name) is None]
+        absent = [name for name in ("pyspark", "pandas", "grpc", "pysail") if find_spec(name) is None]
         if absent:
             return f"{absent[0]} is missing; install it: {how_to_install('sail')}"
         return super().missing(version)

@@ -18,7 +18,6 @@ use unity_catalog_delta_client_api::{Error as ApiError, LoadTableResponse};
 use unity_catalog_delta_rest_client::{ClientConfig, Error as RestError, UCDeltaTableClient};
 use url::Url;
 
-#[cfg_attr(feature = "older", path = "older.rs")]
 mod kernel;
 
 pub const CATALOG: &str = "kit";
