@@ -2,10 +2,10 @@
 
 Eight processes race to create the table. Three writers ingest the months through Spark. They stage the same version,
 and propose it at the same moment. In the last such race, writer 3 is killed after it has staged a file and before it
-proposes it, writer 2 after the owner has ratified its commit and before the answer arrives. Writer 1 ingests the rest.
-From outside, the two cases look alike: managed-commits and catalog-managed leave a client in doubt. This owner's answer
-about an attempt is final: each proposal is sent once more, as if it had been delayed; the owner answers one that landed
-as before, and rejects one that did not land.
+proposes it, writer 2 after the owner has ratified its commit and before the answer arrives. Writer 1 ingests the rest,
+and reads all rows back. From outside, the two cases look alike: managed-commits and catalog-managed leave a client in
+doubt. This owner's answer about an attempt is final: each proposal is sent once more, as if it had been delayed; the
+owner answers one that landed as before, and rejects one that did not land.
 """
 
 import tempfile
@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 import refimpl
 from refimpl.care.verify import Severity, verify
-from refimpl.client.create import Creation
 from refimpl.demo.workers import GO, Ended, Worker, WorkerPool
 from refimpl.protocol import actions
 from refimpl.protocol.commit_owner import MaintenancePolicy
@@ -33,9 +32,6 @@ from refimpl.protocol.release import how_to_install
 from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.spark import find_java
 from refimpl.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from refimpl.spark import DeltaConnection
 
 FLIGHTS, MONTH, BACKFILL_EVERY = "flights", "month", 5
 PROPOSING, RATIFIED = "proposing", "ratified"
@@ -71,10 +67,7 @@ class Flights:
         path = Path(package.origin).parent / "data" / "flights.csv.zip"
         with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
             rows = csv.read_csv(file, convert_options=options)
-        kinds = {column.name: column.type for column in rows.schema}
-        times = {name: pa.timestamp("us", kind.tz) for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
-        rows = rows.cast(pa.schema(kinds | times))
-        numbers = [name for name, kind in kinds.items() if pa.types.is_integer(kind) and name != MONTH]
+        numbers = [column.name for column in rows.schema if pa.types.is_integer(column.type) and column.name != MONTH]
         grouped = rows.group_by(MONTH).aggregate([([], "count_all"), *((name, "sum") for name in numbers)])
         totals = {row.pop(MONTH): row for row in grouped.sort_by(MONTH).to_pylist()}
         files = {month: str(scratch / f"month-{month}.parquet") for month in totals}
@@ -155,9 +148,6 @@ class Stage:
         self.checks.append(Check(name=name, ok=ok, detail=detail))
         self.show(f"{'  ok  ' if ok else ' FAIL '}  {name}: {detail}")
 
-    def start(self, name: str, act: Callable[..., None], *arguments: Any) -> Worker:
-        return self.pool.start(name, act, self.warehouse.directory, *arguments)
-
     def wait(self, expected: Mapping[Worker, str]) -> dict[Worker, Facts]:
         """Wait until each worker has reported an event of its expected kind; returns the facts."""
         reported: dict[Worker, Facts] = {}
@@ -176,8 +166,8 @@ class Stage:
 
 def play(stage: Stage) -> None:
     race(stage)
-    spark_reader = ingest_parts(stage)
-    read_through_spark(stage, spark_reader)
+    survivor = ingest_parts(stage)
+    read_through_spark(stage, survivor)
     findings = verify(stage.warehouse.owner)
     errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
     detail = f"tables checked: {len(stage.warehouse.owner.tables())}, errors: {len(errors)} {''.join(errors[:1])}"
@@ -186,7 +176,8 @@ def play(stage: Stage) -> None:
 
 def race(stage: Stage) -> None:
     stage.show(f"\n{CREATORS} processes race for version 0 of '{FLIGHTS}'")
-    creators = [stage.start(f"creator {number}", create, stage.flights.files[1]) for number in range(1, CREATORS + 1)]
+    arguments = create, stage.warehouse.directory, stage.flights.files[1]
+    creators = [stage.pool.start(f"creator {number}", *arguments) for number in range(1, CREATORS + 1)]
     stage.wait(dict.fromkeys(creators, "ready"))
     for creator in creators:
         creator.send(GO)
@@ -202,22 +193,22 @@ def race(stage: Stage) -> None:
 
 
 def ingest_parts(stage: Stage) -> Worker:
-    """Returns the process that reads back: it starts Spark when a processor is free."""
+    """Returns the writer that survives."""
     months = list(stage.flights.files)
     stage.show(f"\n{WRITERS} writers ingest {len(months)} months through Spark")
-    writers = [stage.start(f"writer {number}", ingest) for number in range(1, WRITERS + 1)]
+    writers = [
+        stage.pool.start(f"writer {number}", ingest, stage.warehouse.directory) for number in range(1, WRITERS + 1)
+    ]
     stage.wait(dict.fromkeys(writers, "idle"))
     first, *_ = writers
     compete(stage, writers, months[:WRITERS], {})
     deaths = {writers[1]: RATIFIED, writers[2]: PROPOSING}
     left = compete(stage, writers, months[WRITERS : 2 * WRITERS], deaths)
-    spark_reader = stage.start("Spark reader", read_back)
     for month in [*left, *months[2 * WRITERS :]]:
         first.send((month, stage.flights.files[month], set()))
         stage.wait({first: "idle"})
-    first.send(None)
     check_versions(stage, list(left.values()))
-    return spark_reader
+    return first
 
 
 def compete(
@@ -287,11 +278,11 @@ def check_versions(stage: Stage, never_landed: Sequence[str]) -> None:
     stage.check("attempts that did not land stay invisible", ok, detail)
 
 
-def read_through_spark(stage: Stage, spark_reader: Worker) -> None:
+def read_through_spark(stage: Stage, writer: Worker) -> None:
     """Arrow computed the expected totals from the input, so they depend neither on the table nor on Spark."""
     stage.show("\nSpark reads the table back")
-    spark_reader.send(stage.flights.numbers)
-    result = stage.wait({spark_reader: "totals"})[spark_reader]
+    writer.send(stage.flights.numbers)
+    result = stage.wait({writer: "totals"})[writer]
     computed = {row.pop(MONTH): row for row in result["months"]}
     waiting = len(stage.warehouse.owner.resolve(FLIGHTS).commits.commits)
     rows = sum(row["count_all"] for row in computed.values())
@@ -339,52 +330,41 @@ def create(connection: Connection, directory: Path, file: str) -> None:
     from pyarrow import parquet
 
     with refimpl.open(directory) as warehouse:
-        policy = MaintenancePolicy(backfill_every=BACKFILL_EVERY)
-        place, schema = (warehouse.owner, warehouse.environment, FLIGHTS), parquet.read_schema(file)
-        creation = Creation.begin(*place, schema, partition_columns=[MONTH], policy=policy)
+        schema, policy = parquet.read_schema(file), MaintenancePolicy(backfill_every=BACKFILL_EVERY)
         connection.send(("ready", {}))
         connection.recv()
         try:
-            won, table_id = True, creation.finish().table_id
+            table = warehouse.create_table(FLIGHTS, schema, partition_columns=[MONTH], policy=policy)
+            won, table_id = True, table.table_id
         except NameTakenError as error:
             won, table_id = False, error.facts["winner"].table_id
         connection.send(("finished", {"won": won, "table_id": table_id}))
 
 
 def ingest(connection: Connection, directory: Path) -> None:
-    """Append the files through Spark as they arrive with their `holds`, one commit for each; end at None."""
-    holds: set[str] = set()
-    with refimpl.open(directory) as warehouse:
-        pause(warehouse, connection, holds)
-        delta = _spark(warehouse)
-        connection.send(("idle", {}))
-        while (message := connection.recv()) is not None:
-            month, file, wanted = message
-            holds |= wanted
-            written = delta.write(delta.spark.read.parquet(file)).mode("append").saveAsTable(FLIGHTS)
-            assert written is not None
-            connection.send(("idle", {"version": written.version, "month": month, "rows": written.rows}))
-        delta.spark.stop()
-
-
-def _spark(warehouse: Warehouse) -> "DeltaConnection":
-    """Spark with one core, because several processes run at once; a quick start matters more than optimized code."""
-    from refimpl.spark import connect, local_session
-
-    java, settings = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m", {"spark.sql.session.timeZone": "UTC"}
-    return connect(local_session(cores=1, memory="768m", java_options=java, settings=settings), warehouse)
-
-
-def read_back(connection: Connection, directory: Path) -> None:
-    """Let Spark compute the totals of each month from the newest version."""
+    """Append the files through Spark as they arrive with their `holds`, one commit for each. At the end, let Spark
+    compute the sums of these columns, for each month of the newest version."""
     from pyspark.sql import functions
 
+    from refimpl.spark import connect, local_session
+
+    holds: set[str] = set()
+    java, settings = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m", {"spark.sql.session.timeZone": "UTC"}
     with refimpl.open(directory) as warehouse:
-        delta = _spark(warehouse)
-        columns = connection.recv()
-        sums = [functions.sum(column).alias(f"{column}_sum") for column in columns]
+        pause(warehouse, connection, holds)
+        # one core, because several processes run at once; a quick start matters more than optimized code
+        spark = local_session(cores=1, memory="768m", java_options=java, settings=settings)
+        delta = connect(spark, warehouse)
+        connection.send(("idle", {}))
+        while isinstance(message := connection.recv(), tuple):
+            month, file, wanted = message
+            holds |= wanted
+            written = delta.write(spark.read.parquet(file)).mode("append").saveAsTable(FLIGHTS)
+            assert written is not None
+            connection.send(("idle", {"version": written.version, "month": month, "rows": written.rows}))
+        sums = [functions.sum(column).alias(f"{column}_sum") for column in message]
         count = functions.count(functions.lit(1)).alias("count_all")
         rows = delta.read.table(FLIGHTS).groupBy(MONTH).agg(count, *sums).toArrow().to_pylist()
         version = warehouse.table(FLIGHTS).snapshot().version
         connection.send(("totals", {"version": version, "months": rows}))
-        delta.spark.stop()
+        spark.stop()
