@@ -356,8 +356,9 @@ def touched(parts: Sequence[pa.Table], marked: pa.Array | pa.ChunkedArray) -> tu
     ends = itertools.accumulate(part.num_rows for part in parts)
     slices = (marked.slice(end - part.num_rows, part.num_rows) for end, part in zip(ends, parts, strict=True))
     chosen = [bool(pc.any(of_part).as_py()) for of_part in slices]
-    flags = [scalar(one, pa.bool_()) for one in chosen]
-    return chosen, pa.concat_arrays(pa.repeat(flag, part.num_rows) for flag, part in zip(flags, parts, strict=True))
+    flags = {one: scalar(one, pa.bool_()) for one in (True, False)}
+    inside = (pa.repeat(flags[one], part.num_rows) for one, part in zip(chosen, parts, strict=True))
+    return chosen, pa.concat_arrays(inside)
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:
