@@ -10,7 +10,9 @@ from refimpl.cli.output import Result
 from refimpl.protocol.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from refimpl.client.table import Table
     from refimpl.protocol.actions import Add
+    from refimpl.rows.input_files import InputFiles
     from refimpl.warehouse import AnyWarehouse
 
 _PANEL = "Rows"
@@ -62,40 +64,43 @@ def ingest(
     """
     if mode not in ("append", "overwrite"):
         raise InvalidRequestError(f"invalid --mode {mode!r}; expected append or overwrite")
-    from refimpl.rows.input_files import CsvFile, Dialect
+    from refimpl.rows.input_files import Dialect, InputFiles
 
     dialect = Dialect(delimiter="\t" if delimiter == "\\t" else delimiter, null=null)
     for path in files:
         if not path.name.lower().endswith((".csv", ".csv.gz")):
             raise InvalidRequestError(f"unsupported file type {str(path)!r}; expected a file *.csv or *.csv.gz")
-    target, overwrites = warehouse.table(table), mode == "overwrite"
-    snapshot, parameters = target.snapshot(), {"mode": "Overwrite" if overwrites else "Append"}
-    inputs = [CsvFile.of(path, dialect, snapshot.schema) for path in files]
-    transaction = target.transaction(snapshot=snapshot, parameters=parameters, landed=target.checkpoint_if_due)
-    for file in inputs:
-        absent = snapshot.schema.without([*file.schema.names, *transaction.rules.filled])
-        _check_complete({column.name: column.nullable for column in absent.fields}, file.path, fill_missing)
+    inputs = InputFiles.of(files, dialect)
+    return _change(warehouse.table(table), table, inputs, overwrite=mode == "overwrite", fill_missing=fill_missing)
+
+
+def _change(table: "Table", name: str, inputs: "InputFiles", *, overwrite: bool, fill_missing: bool) -> Result:
+    snapshot, parameters = table.snapshot(), {"mode": "Overwrite" if overwrite else "Append"}
+    transaction = table.transaction(snapshot=snapshot, parameters=parameters, landed=table.checkpoint_if_due)
+    typed, removed = inputs.typed(snapshot.schema), transaction.read_whole_table() if overwrite else []
+    absent = snapshot.schema.without([*typed.columns, *transaction.rules.filled])
+    absent_names = {column.name: column.nullable for column in absent.fields}
+    _check_complete(absent_names, table.label, fill_missing=fill_missing)
     transaction.keeps_row_ids = True  # it copies no rows
-    removed = transaction.read_whole_table() if overwrites else []
     transaction.remove(*removed)
-    rows = (transaction.rules.completed(batch) for file in inputs for batch in file.batches())
+    rows = (transaction.rules.completed(batch) for batch in typed.batches())
     adds = transaction.data_file_writer().write_all(rows)
-    if not (adds or overwrites):
-        return _ingested(table, None, (), tries=0)
+    if not (adds or overwrite):
+        return _ingested(name, None, (), tries=0)
     with transaction.deleting_unless_landed(adds):
         transaction.add(*adds)
         done = transaction.commit()
-    return _ingested(table, done.version, adds, removed=len(removed), tries=done.tries, rebased_over=done.rebased_over)
+    return _ingested(name, done.version, adds, removed=len(removed), tries=done.tries, rebased_over=done.rebased_over)
 
 
-def _check_complete(absent: dict[str, bool], path: Path, fill_missing: bool) -> None:
-    """Raise `InvalidRequestError` for columns that the file lacks and that the table does not fill. `absent`: whether
+def _check_complete(absent: dict[str, bool], table: str, *, fill_missing: bool) -> None:
+    """Raise `InvalidRequestError` for columns that the files lack and that the table does not fill. `absent`: whether
     each may be null."""
     required = [name for name, nullable in absent.items() if not nullable]
     if required or (absent and not fill_missing):
         names = ", ".join(map(repr, required or absent))
         remedy = "they must not be null: add them" if required else "add them, or pass --fill-missing to write null"
-        raise InvalidRequestError(f"{path} lacks the columns {names}; {remedy}")
+        raise InvalidRequestError(f"the files lack the columns {names} of {table}; {remedy}")
 
 
 def _ingested(

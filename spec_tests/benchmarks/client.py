@@ -371,7 +371,7 @@ def ingest(options: Options) -> Iterator[Works]:
     """Ingestion of CSV files in this process, against DuckDB's COPY to Parquet.
 
     DuckDB reads the same file and writes a Parquet file, which it does not sync; both run in this process. Our part is
-    the command without the start of Python: it writes a data file with statistics, makes it durable,
+    the command without the start of Python: it checks each byte, writes a data file with statistics, makes it durable,
     and commits. The last figure is the processor time of the whole command for two rows, with the start of Python.
     """
     with tempfile.TemporaryDirectory() as folder:

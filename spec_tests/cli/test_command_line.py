@@ -300,12 +300,14 @@ ingest sales rows.parquet => *.csv
 ingest sales rows.csv --mode upsert => 'upsert'
 ingest sales empty.csv => empty.csv cannot be read: Empty CSV file
 ingest sales blank.csv => blank.csv
+ingest sales rows.csv turned.csv => turned.csv has the columns month, id
 ingest sales twice.csv => twice
-ingest sales no.csv.gz => no.csv.gz cannot be read
-ingest sales ids.csv => lacks the columns 'month'
+ingest sales no.csv.gz => no.csv.gz cannot be read: Not a gzipped file
+ingest sales ids.csv => lack the columns 'month'
+ingest sales rows.csv ./rows.csv => rows.csv is given twice; pass it once
 ingest nothing rows.csv => 'nothing'
 ingest sales pipe.csv => pipe.csv is not a file
-ingest sales folder.csv => folder.csv is not a file
+ingest sales folder.csv => give its files
 ingest sales {long}.csv => xxx
 """
 """A call, and a part of its message."""

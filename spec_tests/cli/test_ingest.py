@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import csv
 from typer.testing import CliRunner
 
 from refimpl.cli.application import application
 from refimpl.cli.output import ExitCode
+from refimpl.protocol.errors import InvalidRequestError
+from refimpl.rows.input_files import InputFiles
+from refimpl.schema.schema import from_arrow
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 
@@ -48,7 +52,7 @@ def test_invalid_rows_are_rejected_and_nothing_lands(
     assert cli("ingest", sales, tmp_path / "more.csv").refuses("colour")
     text = cli("ingest", sales, tmp_path / "text.csv")
     assert text.code == ExitCode.USAGE
-    assert all(word in text.err for word in ("text.csv", "Row #2", "'ten'", "'id'", "int64"))
+    assert all(word in text.err for word in ("text.csv, row 1 below", "'ten'", "'id'", "long", "--null ten"))
     (tmp_path / "ragged.csv").write_text("id,month\n1,1\n2,2,2\n")
     assert cli("ingest", sales, tmp_path / "ragged.csv").refuses("Row #3: Expected 2 columns, got 3: 2,2,2")
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
@@ -74,11 +78,15 @@ def test_missing_columns_become_null_only_with_the_option(cli: CommandLine, ware
     ("content", "message"),
     [
         (b"id,s,d,t\n1,x,1.23,2026-01-01T00:00:00+01:00\n2,caf\xe9,,\n", "Row #3: CSV conversion error to string"),
-        (b"id,s,d,t\n1,x,1.239,\n", "column 'd': Row #2: Rescaling Decimal value would cause data loss"),
-        (b"id,s,d,t\n1,x,,\n,x,,\n", "'id'"),
+        (b"id,s,d,t\n1,x,1.239,\n", "row 1 below the header, column 'd': invalid value '1.239'; expected"),
+        (b"id,s,d,t\n1,x,,\n,x,,\n", "row 2 below the header, column 'id': null, but the column must not be null"),
         (b'id,s,d,t\n1,"x,,\n2,y,,\n', "has 1 quotes; expected an even number"),
+        (b'id,s,d,t\n1,"x\ny,,\n2,"y",,\n', "line 4: misplaced quote"),
+        (b'id,s,d,t\n1,"x\n2,y,,\n3,z"z,,\n', "line 4: misplaced quote"),
+        (b'id,s,d,t\n1,5" disk,,\n2,6" disk,,\n', "line 2: misplaced quote"),
+        (b'id,s,d,t\n1,"x" ,,\n', "line 2: misplaced quote"),
         (b"id,s,d,t\n-1,x,,\n", "CHECK constraint 'positive'"),
-        (b"id,s,d,t\n1,x,,2026-02-30\n", "'2026-02-30'"),
+        (b"id,s,d,t\n1,x,,2026-02-30\n", "column 't': invalid value '2026-02-30'; expected a time such as"),
         ("id,s,d,t\n1,x,,\n".encode("utf-16"), "expected a complete CSV file in UTF-8"),
         (b"id,s,d,t\n1,x\x1b[2J\n", "\\x1b[2J"),
     ],
@@ -135,3 +143,15 @@ def test_ingest_reads_what_rows_wrote(cli: CommandLine, warehouse: Warehouse) ->
     assert answer.code == ExitCode.OK, answer.err
     written, read = (warehouse.table(name).snapshot().to_arrow().to_pydict() for name in ("t", "u"))
     assert repr(read) == repr(written)  # NaN equals itself
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    contents = [pa.table({"a": [1, 2], "b": [3, 4]}), pa.table({"b": [3, 4, 5], "a": [1, 2, 6]})]
+    csv.write_csv(contents[0], path)
+    files = InputFiles.of([path])
+    typed = files.typed(from_arrow(contents[0].schema))
+    assert sum(batch.num_rows for batch in typed.batches()) == 2
+    csv.write_csv(contents[1], path)
+    with pytest.raises(InvalidRequestError, match="was changed while it was read"):
+        list(typed.batches())
