@@ -243,6 +243,52 @@ class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
     operation: Literal["READ", "READ_WRITE"]
 
 
+# Requests of clients that know no Delta API, such as Sail: UNITY_CATALOG.md#by-id
+
+
+class CommitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """As `WireCommit`. `is_disown_commit`: the table would have no owner after it."""
+
+    version: NewVersion
+    timestamp: Milliseconds
+    file_name: Text
+    file_size: Bytes
+    file_modification_timestamp: Milliseconds
+    is_disown_commit: bool | None = None
+
+
+class CommitById(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that changes no metadata, or a report of the published versions, or both."""
+
+    table_id: Text
+    table_uri: Text
+    commit_info: CommitInfo | None = None
+    latest_backfilled_version: AnyVersion | None = None
+    metadata: None = None
+    protocol: None = None
+    uniform: None = None
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """The same as updates of the Delta API."""
+        updates: list[Update] = []
+        if self.commit_info is not None:
+            commit = {name: getattr(self.commit_info, name) for name in WireCommit.__struct_fields__}
+            updates.append(AddCommit(commit=WireCommit(**commit)))
+        if self.latest_backfilled_version is not None:
+            updates.append(SetLatestBackfilledVersion(latest_published_version=self.latest_backfilled_version))
+        return tuple(updates)
+
+
+class CommitsById(msgspec.Struct, frozen=True, kw_only=True):
+    """The unpublished commits of these versions, both ends included."""
+
+    table_id: Text
+    table_uri: Text
+    start_version: AnyVersion
+    end_version: AnyVersion | None = None
+
+
 class FileSizeHistogram(_Wire, frozen=True, kw_only=True):
     """One value for each bin in all three. A bin's boundary is its smallest size, in bytes."""
 

@@ -88,7 +88,7 @@ def line(facts: dict[str, Any]) -> str:
 
 JSON: Final = "application/json"
 
-_COMMITTING: Final = frozenset({"create", "update", "transact"})
+_COMMITTING: Final = frozenset({"create", "update", "transact", "commit-by-id"})
 """The calls whose outcome is a version of a table."""
 
 SMALL_BODY_BYTES: Final = 65_536
@@ -197,6 +197,7 @@ class Server:
         if route.body is not None:
             body = decoded(await self._body(request, seen.deadline), route.body)
             seen.commit = getattr(body, "updates", None)
+            seen.path = path or {"table": getattr(body, "table_id", "")}
         call = Call(
             delta=self._delta,
             catalog=self._catalog,
@@ -214,7 +215,7 @@ class Server:
 
         if body is not None and seen.version is not None and request.client is not None:
             with self._writes.slots.taken():
-                content = await self._in_turn(request.client, body.table_id, seen, carried_out)
+                content = await self._in_turn(request.client, body.table_id.lower(), seen, carried_out)
         else:
             reads = None if route.scope is not Scope.READ else self._lists if route.lists else self._reads
             content = await self._carry_out(carried_out, seen.deadline, reads)

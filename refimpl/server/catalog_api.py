@@ -1,7 +1,7 @@
-"""Unity Catalog's calls beside the Delta API: lists of catalogs, schemas and tables, one of them, and a drop by full
-name.
+"""Unity Catalog's calls beside the Delta API: lists of catalogs, schemas and tables, one of them, a drop by full name,
+and commits by the table's id.
 
-DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table.
+DuckDB lists schemas and tables with them; Spark's connector requests a schema and drops a table; Sail commits.
 """
 
 import uuid
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from refimpl.catalog.messages import UNSUPPORTED_FORMAT
+from refimpl.catalog.messages import UNSUPPORTED_FORMAT, CommitById, CommitsById
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
-from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
+from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
 
 _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
 """Fields of catalogs and schemas. Clients (polars 2.1) reject an answer without them."""
@@ -123,6 +123,27 @@ class CatalogApi:
         if not is_served(table, live=table.state is not TableState.STAGING):
             raise no_such_table(table_id)
         return {}
+
+    def commit(self, request: CommitById) -> dict[str, Any]:
+        if request.commit_info is not None and request.commit_info.is_disown_commit:
+            raise bad_request("is_disown_commit is true; this server keeps its tables, so leave it out")
+        self._api.update_by_id(request.table_id, request.table_uri, request.updates)
+        return {}
+
+    def commits(self, request: CommitsById) -> dict[str, Any]:
+        """Newest first."""
+        last = request.end_version
+        if last is not None and last < request.start_version:
+            raise bad_request(f"end_version {last} is below start_version {request.start_version}")
+        loaded = self._api.load_by_id(request.table_id, request.table_uri)
+        return {
+            "commits": [
+                msgspec.structs.asdict(commit)
+                for commit in loaded.commits or ()
+                if request.start_version <= commit.version and (last is None or commit.version <= last)
+            ],
+            "latest_table_version": loaded.latest_table_version,
+        }
 
     def drop(self, full_name: str) -> dict[str, Any]:
         self._api.drop(*_three_parts(full_name))

@@ -16,9 +16,9 @@ import os
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from refimpl.catalog.messages import (
     StagedTable,
     StageTable,
     TableChange,
+    Update,
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
@@ -323,14 +324,9 @@ class DeltaApi:
         self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
     ) -> LoadedTable:
         """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
-        updates, seen, preconditions = self._checked(catalog, schema, table, request)
-        added = updates.get(AddCommit)
+        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, schema, table), request)
         try:
-            if added is None:
-                _refuse_reported_links(seen.table, preconditions)
-                self._change(seen.table.table_id, preconditions)
-            else:
-                self._commit(seen, added.commit, _attempt_of(added.commit), preconditions)
+            self._carry_out(updates, seen, preconditions)
         except VersionConflictError as error:
             if shows_conflict:
                 with suppress(Exception):  # the race is lost, even if the table cannot be shown
@@ -338,10 +334,39 @@ class DeltaApi:
             raise
         return self._answer_of_done(seen.table.table_id)
 
+    def _carry_out(self, updates: Mapping[type, Any], seen: AttemptLookup, preconditions: UpdatePreconditions) -> None:
+        added = updates.get(AddCommit)
+        if added is None:
+            _refuse_reported_links(seen.table, preconditions)
+            self._change(seen.table.table_id, preconditions)
+        else:
+            self._commit(seen, added.commit, _attempt_of(added.commit), preconditions)
+
+    # The same for a table that a client names by its id and location; its name may change meanwhile.
+
+    def update_by_id(self, table_id: str, location: str, updates: tuple[Update, ...]) -> None:
+        table_id = _canonical(table_id)
+        request = UpdateTable(updates=updates, requirements=(AssertTableUuid(uuid=table_id),))
+        updates_of_kind, seen, preconditions = self._checked(partial(self._look_up_id, table_id), request)
+        _refuse_other(seen.table, location)
+        self._carry_out(updates_of_kind, seen, preconditions)
+
+    def load_by_id(self, table_id: str, location: str) -> LoadedTable:
+        description = self._describe_id(_canonical(table_id))
+        _refuse_other(description.table, location)
+        return self._answer(description)
+
+    def _look_up_id(self, table_id: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup:
+        seen = self.owner.look_up(table_id, version, attempt)
+        if seen is None or not is_served(seen.table):
+            self._describe_id(table_id)
+            raise no_such_table(table_id)
+        return seen
+
     # What an update requires
 
     def _checked(
-        self, catalog: str, schema: str, table: str, request: UpdateTable
+        self, look_up: Callable[[Version | None, AttemptId | None], AttemptLookup], request: UpdateTable
     ) -> tuple[Mapping[type, Any], AttemptLookup, UpdatePreconditions]:
         """The updates by kind, the table that the request means, and its preconditions."""
         updates = _one_of_each(request.updates)
@@ -361,7 +386,7 @@ class DeltaApi:
             raise bad_request("uniform is for tables that enable it, which this server does not support; leave it out")
         attempt = None if added is None else _attempt_of(added.commit)
         try:
-            seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
+            seen = look_up(None if added is None else added.commit.version, attempt)
             if demanded.uuid != seen.table.table_id:
                 raise requirement_conflict(
                     f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
@@ -466,7 +491,7 @@ class DeltaApi:
     def _member(self, catalog: str, change: TableChange) -> tuple[Member, UpdatePreconditions]:
         """A member, whose staged file is durable then."""
         at = change.identifier
-        updates, seen, preconditions = self._checked(catalog, at.namespace[0], at.name, change)
+        updates, seen, preconditions = self._checked(partial(self._look_up, catalog, at.namespace[0], at.name), change)
         added = updates.get(AddCommit)
         if added is None:
             raise bad_request(f"the update add-commit of {at.name} is missing; a transaction has one for each table")
@@ -517,6 +542,14 @@ def _canonical(table_id: str) -> str:
         return str(uuid.UUID(table_id))
     except ValueError:
         raise no_such_table(table_id) from None
+
+
+def _refuse_other(table: ResolvedTable | TableSummary, location: str) -> None:
+    """404 for a table without a name in the API, 400 for one that is not at the location."""
+    if table.name is None or parts_of(table.name) is None:
+        raise no_such_table(table.table_id)
+    if path_of(location) != table.location:
+        raise bad_request(f"table_uri is {location!r}; the table {table.table_id} is at {table.location.as_uri()}")
 
 
 def is_served(table: ResolvedTable | TableSummary, *, live: bool = True) -> bool:

@@ -1,5 +1,5 @@
 """Clients of other authors that create, append to and read a table of our server, by the kit's adapters: Delta Kernel
-4.3 and 4.4. Delta Spark and DuckDB have files of their own."""
+4.3 and 4.4, and Sail. Delta Spark and DuckDB have files of their own."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 import refimpl
 from conformance.adapters.engines.delta_kernel import DeltaKernel
 from conformance.adapters.engines.engine import EngineClient
+from conformance.adapters.engines.sail import Sail
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
 from conformance.models import proposals
@@ -75,3 +76,17 @@ def test_kernel_creates_a_table_appends_and_reads(
     assert (read.version, read.files) == (2, ("1.parquet", "2.parquet"))
     ours = warehouse.table(f"{SCHEMA}.orders").snapshot()
     assert (ours.version, sorted(add.path for add in ours.files.values())) == (2, ["1.parquet", "2.parquet"])
+
+
+def test_sail_appends_and_reads(client: Callable[..., Sail], warehouse: refimpl.Warehouse) -> None:
+    """Sail 0.7.2 registers a new table before it writes version 0: UNITY_CATALOG.md#sail."""
+    session = client(Sail).connection("writer")
+    with pytest.raises(Exception, match="40[45]"):
+        session.sql(f"CREATE TABLE {CATALOG}.{SCHEMA}.refused (id BIGINT) USING delta").collect()
+    table = warehouse.create_table(f"{SCHEMA}.orders", COLUMNS)
+    table.append(pa.table({"id": [1], "part": ["ours"]}, schema=COLUMNS))
+    session.sql(f"INSERT INTO {CATALOG}.{SCHEMA}.orders VALUES (2, 'sail')").collect()
+    rows = sorted(tuple(row) for row in session.sql(f"SELECT id, part FROM {CATALOG}.{SCHEMA}.orders").collect())
+    assert rows == [(1, "ours"), (2, "sail")]
+    assert sorted(table.snapshot().to_arrow()["part"].to_pylist()) == ["ours", "sail"]
+    assert warehouse.tables() == [f"{SCHEMA}.orders"]
