@@ -81,7 +81,7 @@ def test_kernel_creates_a_table_appends_and_reads(
 def test_sail_appends_and_reads(client: Callable[..., Sail], warehouse: refimpl.Warehouse) -> None:
     """Sail 0.7.2 registers a new table before it writes version 0: UNITY_CATALOG.md#sail."""
     session = client(Sail).connection("writer")
-    with pytest.raises(Exception, match="40[45]"):
+    with pytest.raises(Exception, match=r"40[45]"):
         session.sql(f"CREATE TABLE {CATALOG}.{SCHEMA}.refused (id BIGINT) USING delta").collect()
     table = warehouse.create_table(f"{SCHEMA}.orders", COLUMNS)
     table.append(pa.table({"id": [1], "part": ["ours"]}, schema=COLUMNS))
