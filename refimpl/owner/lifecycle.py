@@ -12,7 +12,6 @@ leaves behind.
 A table may be in the warehouse or below a root, neither inside nor around another table.
 """
 
-import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +45,6 @@ from refimpl.protocol.log_path import LOG_FOLDER, Version
 from refimpl.protocol.table_feature import CommitMode, TableFeature
 from refimpl.storage import locations
 from refimpl.storage.log_store import LogStore
-from refimpl.storage.object_store import objects_at
 
 _NAME_IN_FOLDER: Final = 100
 """Maximum characters of a table's name in the name of its folder: the file system limits the length."""
@@ -126,9 +124,7 @@ class Lifecycle(Tables):
 
     def refuse_overlap(self, view: View, location: Path) -> None:
         """`LocationError` for a location inside or around that of a table of this owner."""
-        objects = objects_at(self.environment, location)
-        places = (location,) if objects is None else (location, *objects.aliases(location))
-        for other in itertools.chain.from_iterable(map(view.overlapping, places)):
+        for other in view.overlapping(location):
             forgotten = f", or drop the table {other.table_id} if no process is creating it"
             raise LocationError(
                 f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another location"

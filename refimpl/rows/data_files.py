@@ -554,7 +554,7 @@ def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
 
 def relative_path(location: Path, path: str, objects: ObjectFiles | None = None) -> str:
     """The path of an action's data file as in `listing`. Raises the errors of `local_path`."""
-    file = None if objects is None else objects.path_of(path, location)
+    file = None if objects is None else objects.path_of(path)
     file = file or local_path(Path(), path)
     return os.path.relpath(os.path.realpath(file), os.path.realpath(location)) if file.is_absolute() else str(file)
 

@@ -181,7 +181,7 @@ def local_path(location: Path, path: str, objects: "ObjectFiles | None" = None) 
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
         raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
-    object_path = None if objects is None else objects.path_of(path, location)
+    object_path = None if objects is None else objects.path_of(path)
     if object_path is not None:
         return object_path
     if parts.scheme and (parts.scheme != "file" or parts.netloc.lower() not in ("", "localhost")):

@@ -13,6 +13,7 @@ or a rename of a temporary file to its name, this module puts an object under th
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -60,7 +61,7 @@ def check_store(name: str, url: str) -> None:
 
 def record_stores(owner_folder: Path, stores: Mapping[str, str]) -> None:
     """Record stores that were checked, by name. The same call again changes nothing; `InvalidRequestError` for a name
-    that is taken, before any store is recorded. The caller holds the owner's lock.
+    that is taken, and for a store inside another one, before any store is recorded. The caller holds the owner's lock.
 
     Order, for each store: first the file that keeps others from writing at that path, then the record of the store.
     """
@@ -72,6 +73,11 @@ def record_stores(owner_folder: Path, stores: Mapping[str, str]) -> None:
     for path, text in records:
         if path.exists() and (path.is_dir() or path.read_text(encoding="utf-8") != text):
             raise InvalidRequestError(f"{path} exists; choose another name")
+    known = {path.name: path.read_text(encoding="utf-8").strip() for path in owner_folder.glob(f"*{SUFFIX}")}
+    known |= {f"{name}{SUFFIX}": url for name, url in stores.items()}
+    for one, other in itertools.permutations(known.values(), 2):
+        if PurePosixPath(one.removeprefix(_SCHEME)).is_relative_to(other.removeprefix(_SCHEME)):
+            raise InvalidRequestError(f"the store {one} is inside the store {other}; expected stores apart")
     for path, text in records:
         _write_durably(path, text)
 
@@ -137,7 +143,7 @@ class _ObjectStore:
             problem = str(error).partition("\n")[0]
             raise InvalidRequestError(f"invalid store {url}: {problem}") from error
         meant = "/".join(filter(None, (self._store.config["bucket"], self._store.prefix)))
-        if meant != url.removeprefix(_SCHEME).removesuffix("/"):  # overlapping stores are known by their spelling
+        if meant != url.removeprefix(_SCHEME).removesuffix("/"):  # a store inside another one is known by its spelling
             raise InvalidRequestError(f"invalid URL of a store {url!r}; it means {_SCHEME}{meant}: pass that")
 
     @contextlib.contextmanager
@@ -265,32 +271,16 @@ class ObjectFiles:
         store, key = address
         return len(f"{store.url.rstrip('/')}/{key}".removeprefix(_SCHEME).partition("/")[2].encode())
 
-    def path_of(self, url: str, location: Path) -> Path | None:
-        """The path of an object below a store, by its URL-encoded URL; None for any other text.
-
-        `location`: of the table. Where an object is in several stores, because one is inside of another, the path is
-        below the store of the table: it is compared with the paths of the table's other files.
-        """
+    def path_of(self, url: str) -> Path | None:
+        """The path of an object below a store, by its URL-encoded URL; None for any other text."""
         scheme, _, name = url.partition("://")
         if scheme.lower() not in _SCHEMES:
             return None
-        for root, store in sorted(self._urls.items(), key=lambda item: not location.is_relative_to(item[0])):
+        for root, store in self._urls.items():
             prefix = store.removeprefix(_SCHEME).rstrip("/") + "/"
             if unquote(name).startswith(prefix):
                 return root / unquote(name).removeprefix(prefix)
         return None
-
-    def aliases(self, location: Path) -> Iterator[Path]:
-        """Paths below other stores that mean the objects at this path, or some of them: one store may be inside of
-        another."""
-        urls = {root: PurePosixPath(url.removeprefix(_SCHEME)) for root, url in self._urls.items()}
-        for own in (root for root in urls if location.is_relative_to(root)):
-            url = urls[own] / location.relative_to(own)
-            for root, other in urls.items():
-                if root != own and url.is_relative_to(other):
-                    yield root / url.relative_to(other)
-                elif root != own and other.is_relative_to(url):
-                    yield root
 
     def below(self, directory: Path) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a path of a store, at any depth, by its name relative to the path."""
