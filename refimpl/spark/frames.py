@@ -88,31 +88,22 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, filled: Collection[str] = ()) -> DataFrame:
+def matched(frame: DataFrame, schema: Struct, *, filled: Collection[str] = ()) -> DataFrame:
     """The frame with the columns of the table, in its order and types.
 
-    Columns are matched by name, ignoring case as Spark does, or by position, as `insertInto` does. By name, a missing
-    nullable column becomes null, and a missing column of `filled` is left out. Casts are limited to types that hold
-    every value. Raises `InvalidRequestError` with every difference, before anything runs or is written.
+    Columns are matched by name, ignoring case as Spark does. A missing nullable column becomes null, and a missing
+    column of `filled` is left out. Casts are limited to types that hold every value. Raises `InvalidRequestError` with
+    every difference, before anything runs or is written.
     """
     given = table_schema(frame)
-    faults: list[str] = []
-    if by_position:
-        if len(given.fields) != len(schema.fields):
-            raise InvalidRequestError(
-                f"the table has {len(schema.fields)} columns ({', '.join(schema.names)}), the rows have "
-                f"{len(given.fields)} ({', '.join(given.names)})"
-            )
-        pairs: list[tuple[Field, Field | None]] = list(zip(schema.fields, given.fields, strict=True))
-    else:
-        pairs, faults = _by_name(given, schema)
+    pairs, faults = _by_name(given, schema)
     columns = [_column(wanted, present, faults) for wanted, present in _present(pairs, filled)]
     _raise(faults)
     return frame.select(*columns)
 
 
 def check_columns_of(given: Struct, schema: Struct, *, filled: Collection[str] = ()) -> None:
-    """Raise the error of `matched`, by name, for rows with the columns `given`."""
+    """Raise the error of `matched` for rows with the columns `given`."""
     pairs, faults = _by_name(given, schema)
     for wanted, present in _present(pairs, filled):
         _compare(wanted, present, faults)

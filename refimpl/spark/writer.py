@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.client.table import Table
-from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.protocol.errors import InvalidRequestError, LocationError, NameTakenError
 from refimpl.protocol.table_feature import TABLE_FEATURES, CommitMode
 from refimpl.rows import data_files, file_statistics
 from refimpl.rows.partition_values import FileLayout
@@ -41,7 +41,7 @@ _CREATION_RACES: Final = 3
 
 
 class DeltaWriter:
-    """Configured like PySpark's `DataFrameWriter`; `saveAsTable`, `save` and `insertInto` write."""
+    """Configured like PySpark's `DataFrameWriter`; `saveAsTable` and `save` write."""
 
     def __init__(self, access: TableAccess, frame: "DataFrame") -> None:
         self._access = access
@@ -105,22 +105,6 @@ class DeltaWriter:
         """Write to the existing table at this path: one of the warehouse's, or a plain filesystem table."""
         return self._save(self._access.target_at(Path(path).absolute()))
 
-    def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
-        """Write to an existing table; columns are matched by position.
-
-        `overwrite` takes precedence over the mode. By default, the rows are appended.
-        """
-        target = NamedTarget(self._access, name, self._options_of_creation())
-        table = target.find()
-        if table is None:
-            raise TableNotFoundError(f"table {name!r} does not exist; create it with saveAsTable")
-        self._check_options_of_change()
-        replaces = self._mode == "overwrite" if overwrite is None else overwrite
-        options = self._write_options(overwrite=replaces)
-        if options.merge_schema or options.overwrite_schema:
-            raise InvalidRequestError("insertInto matches columns by position; use saveAsTable to change the schema")
-        return self._change(table, overwrite=replaces, by_position=True)
-
     def _options_of_creation(self) -> dict[str, Any]:
         wanted: dict[str, Any] = {"properties": self._properties}
         commit_modes = {commit_mode.value: commit_mode for commit_mode in CommitMode}
@@ -146,7 +130,7 @@ class DeltaWriter:
                 if self._mode == "ignore":
                     return None
                 self._check_options_of_change()
-                return self._change(table, overwrite=self._mode == "overwrite", by_position=False)
+                return self._change(table, overwrite=self._mode == "overwrite")
             try:
                 return self._create(target)
             except (NameTakenError, LocationError):
@@ -163,7 +147,7 @@ class DeltaWriter:
         schema = creation.schema
         options = self._write_options(overwrite=self._mode == "overwrite")
         if options.app is not None or features.has_rules(schema, self._properties):
-            return self._change(creation.finish(()), overwrite=options.overwrite, by_position=False)
+            return self._change(creation.finish(()), overwrite=options.overwrite)
         files = JobFiles(added=())
         try:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
@@ -184,11 +168,11 @@ class DeltaWriter:
         creation.finish(files.added)
         return describe(0, files.added)
 
-    def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
+    def _change(self, table: Table, *, overwrite: bool) -> Written | None:
         snapshot = table.snapshot()
         options, given = self._write_options(overwrite=overwrite), frames.table_schema(self._frame)
         plan = WritePlan.of(snapshot, given, options, in_utc=self._access.in_utc)
-        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=plan.rules.filled)
+        frame = frames.matched(self._frame, plan.schema, filled=plan.rules.filled)
         job = self._job(frame, plan.task)
         if job is not None:
             plan = dataclasses.replace(plan, reads=plan_reads.of(self._access.rule, job))

@@ -219,20 +219,6 @@ def test_rows_that_do_not_fit_write_no_file(
     assert delta.tables.by_name(flights).snapshot().version == 0
 
 
-def test_insert_into_matches_columns_by_position(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    renamed = rows.selectExpr("id + 100 as anything", "month as whatever")
-    delta.write(renamed).insertInto(flights)
-    assert _content(delta, flights) == _tuples(rows.union(renamed))
-    delta.write(renamed).insertInto(flights, overwrite=True)
-    assert _content(delta, flights) == _tuples(renamed)
-    delta.write(rows).mode("overwrite").insertInto(flights)
-    assert _content(delta, flights) == _tuples(rows)
-    with pytest.raises(errors.InvalidRequestError, match="2 columns"):
-        delta.write(rows.select("id")).insertInto(flights)
-    with pytest.raises(errors.TableNotFoundError):
-        delta.write(rows).insertInto("nothing")
-
-
 def test_nulls_are_rejected_in_required_columns(delta: DeltaConnection, spark: SparkSession) -> None:
     required = s.Struct(
         fields=(
