@@ -29,7 +29,7 @@ from refimpl.server.catalog_api import CatalogApi, Parts
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.names import Names
-from refimpl.server.routes import ROUTES, SETTINGS_PATH, ApiRoute, Call
+from refimpl.server.routes import ROUTES, ApiRoute, Call
 from refimpl.warehouse import Warehouse
 
 logger = logging.getLogger("refimpl.server")
@@ -160,8 +160,7 @@ class Server:
             by_path.setdefault(base + route.path, {})[route.method] = route
         return [
             *(Route(path, _Endpoint(self._dispatcher(routes))) for path, routes in by_path.items()),
-            Route(SETTINGS_PATH, _Endpoint(self._plain("setting", Scope.READ, self._setting))),
-            Route("/health", _Endpoint(self._plain("health", None, self._health))),
+            Route("/health", _Endpoint(self._answer_health)),
         ]
 
     # From a request to its answer
@@ -317,25 +316,15 @@ class Server:
 
     # Endpoints that are not part of the API
 
-    def _plain(self, name: str, scope: Scope | None, work: Callable[[], Response]) -> Endpoint:
-        async def endpoint(request: Request) -> Response:
-            async def answered(seen: Seen) -> Response:
-                if scope is not None:
-                    self._admit(seen, request, scope)
-                if request.method not in ("GET", "HEAD"):
-                    raise _method_not_allowed(request.method, ["GET"])
-                pool = self._checks if scope is None else self._reads
-                with pool.slots.taken():
-                    response: Response = await pool.run(work, seen.deadline)
-                return response
+    async def _answer_health(self, request: Request) -> Response:
+        async def answered(seen: Seen) -> Response:
+            if request.method not in ("GET", "HEAD"):
+                raise _method_not_allowed(request.method, ["GET"])
+            with self._checks.slots.taken():
+                response: Response = await self._checks.run(self._health, seen.deadline)
+            return response
 
-            return await self._observe(name, request, answered)
-
-        return endpoint
-
-    def _setting(self) -> Response:
-        self._catalog.setting()
-        return Response()
+        return await self._observe("health", request, answered)
 
     def _health(self) -> Response:
         """Whether the ledger can be read; for the process that starts and stops servers."""

@@ -17,7 +17,7 @@ from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi, is_served
-from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
+from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table
 
 _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
 """Fields of catalogs and schemas. Clients (polars 2.1) reject an answer without them."""
@@ -42,10 +42,6 @@ class CatalogApi:
 
     def __init__(self, api: DeltaApi) -> None:
         self._api = api
-
-    def metastore(self) -> dict[str, Any]:
-        warehouse = self._api.directory
-        return {"metastore_id": str(uuid.uuid5(uuid.NAMESPACE_URL, warehouse.as_uri())), "name": warehouse.name}
 
     def catalogs(self) -> dict[str, Any]:
         return {"catalogs": [self._catalog()], "next_page_token": None}
@@ -152,10 +148,6 @@ class CatalogApi:
     def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
         description = self._api.describe(catalog, schema, name)
         return answers.listed_table(catalog, schema, name, description, self._api.changes.of(description))
-
-    def setting(self) -> None:
-        """404: clients request a setting of the whole service, and continue without it."""
-        raise not_found("this server has no settings")
 
 
 _NAMESPACE: Final = uuid.UUID("0b2ef6a4-6a3c-4a0b-9a3e-2f6d1f6f5f10")

@@ -151,8 +151,6 @@ DELTA_ROUTES: Final = (
 )  # fmt: skip
 
 CATALOG_ROUTES: Final = (
-    ApiRoute(name="metastore", method="GET", path="/metastore_summary",
-             handle=lambda call: call.catalog.metastore()),
     ApiRoute(name="catalogs", method="GET", path="/catalogs",
              handle=lambda call: call.catalog.catalogs()),
     ApiRoute(name="catalog", method="GET", path="/catalogs/{name}",
@@ -177,5 +175,3 @@ CATALOG_ROUTES: Final = (
 )  # fmt: skip
 ROUTES: Final = (*((DELTA_BASE, route) for route in DELTA_ROUTES), *((CATALOG_BASE, route) for route in CATALOG_ROUTES))
 """All calls, each with the beginning of its path."""
-
-SETTINGS_PATH: Final = "/api/2.0/settings/types/{rest:path}"
