@@ -123,8 +123,8 @@ def spark_read(options: Options) -> Iterator[Works]:
 
     Both sides aggregate every column of every row. Plain Spark gets the folder. Ours goes from the table's name to its
     snapshot, its files and the rows. So does the data source, through which SQL views read. Also measured are a query
-    for one partition and, without a target, a table of many small files: plain Spark lists one folder, ours passes
-    every file name to Spark. Ratios are plain / ours: above 1, ours is faster.
+    for one partition, and a table of many small files: plain Spark lists one folder, ours passes every file name to
+    Spark. Ratios are plain / ours: above 1, ours is faster.
     """
     with _warehouse() as (delta, warehouse, _):
         delta.write(_rows(delta.spark, options.rows)).saveAsTable("flat")
