@@ -795,6 +795,8 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     if done.request.reads is not None and isinstance(done.answer, m.Conflict):
         everything = outcomes(msgspec.structs.replace(done.request, reads="*"), done.log, done.base, max(done.log))
         if everything.outcome is not Outcome.MUST_LAND:  # to compare partitions is advice, too
+            if len({_partition_columns(done.log, version) for version in done.log if version <= done.base}) > 1:
+                return None  # files of the other partitioning have no value to compare
             return Wrong(("CONFLICT-FILES-04",), wanted, observed, alone=True)
     return Wrong((*ids, "FIELD-04"), wanted, observed)
 

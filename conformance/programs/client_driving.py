@@ -615,9 +615,15 @@ class ClientDrive:
         self._sync(table)
         self._quietly(self._publish, table, table.log.latest)
         if delete:
-            staged = [name for name in table.log.staged() if not self._is_listed(table, Path(name).name)]
+            staged = [name for name in self._published_staged(table) if not self._is_listed(table, Path(name).name)]
             self.touched.update(staged)
             table.log.hide(*staged)
+
+    def _published_staged(self, table: DrivenTable) -> list[str]:
+        """The staged files that have the content of their published version: not those of other attempts."""
+        files = [(name, table.log.folder / name) for name in table.log.staged()]
+        copies = [(name, file, table.log.folder / commit_file(int(file.name[:20]))) for name, file in files]
+        return [name for name, file, copy in copies if copy.exists() and copy.read_bytes() == file.read_bytes()]
 
     def _is_listed(self, table: DrivenTable, name: str) -> bool:
         return any(commit.file_name == name for commit in self.s.listed(table.log.table))
@@ -657,12 +663,10 @@ class ClientDrive:
         """The list, with the published commits too."""
         log, listed = table.log, {commit.version for commit in commits}
         entries = {commit.version: commit for commit in commits}
-        for name in log.staged():
-            path = log.folder / name
-            published = log.folder / commit_file(int(path.name[:20]))
-            same = published.exists() and published.read_bytes() == path.read_bytes()
-            if same and int(path.name[:20]) not in listed:
-                entries[int(path.name[:20])] = m.CommitEntry(version=int(path.name[:20]), file_name=path.name)
+        for name in map(Path, self._published_staged(table)):
+            version = int(name.name[:20])
+            if version not in listed:
+                entries[version] = m.CommitEntry(version=version, file_name=name.name)
         for version in range(1, log.latest + 1) if self.s.commit_mode == "inline" else ():
             if version not in entries and version in log.committed:  # else filesystem writers made it
                 lines = tuple(json.dumps(action) for action in log.actions[version])
