@@ -134,39 +134,6 @@ def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, features=EVERY_TABLE)
-def of_two_overwrites_one_lands(s: ClientScenario) -> None:
-    """Two transactions replace all files of the table without reading them. The second one fails: otherwise the table
-    has the rows twice."""
-    theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
-    race(s, prepare(s), theirs, isolation=m.Isolation.SNAPSHOT, removes=("a", "b"), adds=NEW).conflicts(
-        "CONFLICT-ORDER-10", why="another transaction has replaced the files `a` and `b` that it replaces"
-    )
-
-
-@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, features=EVERY_TABLE)
-def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> None:
-    """A writer that does not support a feature that the winner added does not commit."""
-    table = prepare(s)
-    theirs = proposals.with_features(s.feature, "anUnknownFeature")
-    race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
-        "CONFLICT-ORDER-02", why="the winner's protocol requires a writer feature that no client supports"
-    )
-
-
-@check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", features=EVERY_TABLE)
-def many_winners_fail_no_append(s: ClientScenario) -> None:
-    """A transaction that only adds files is committed although twenty versions followed the one that it read."""
-    table = prepare(s)
-    for _ in range(20):
-        win(s, table, [added(s, f"theirs-{table.versions}")])
-    call = s.transact(table, read_version=1, adds=NEW)
-    expected = f"twenty winners only added files: the transaction is committed as version {table.versions}"
-    done = s.expect(call, m.Committed, "CONFLICT-RETRY-01", expected=expected)
-    s.require(done.version == table.versions, "CONFLICT-RETRY-05", evidence=(call,), expected=expected)  # fmt: skip
-    table.versions += 1
-
-
 # Winners in every position, and the client's state after a conflict. The writer reads the newest version; others commit
 # before its first proposal arrives.
 

@@ -285,26 +285,3 @@ def shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dro
     s.land(table, client="other")
     keeps(s, table, before, dropped, call)
     complete(s, table, s.backfill(table, table.versions - 1))
-
-
-@check(Family.LIFECYCLE, "PROFILE-CORE-06", needs=(*FOUND, Profile.IDEMPOTENT_RETRY))
-def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
-    """The network delivers a create request again after the table was dropped, and again after another creator created
-    a table of that name. It creates no table, and is not answered with the other creator's table."""
-    created, table = s.creating()
-    s.land(table)
-    dropped = drop(s, table)
-    s.lose("creator", created.request, table)
-    call = load(s, table)
-    s.expect(
-        call, NOWHERE, "PROFILE-CORE-06", because=(created, dropped),
-        expected="this request created the table that was dropped: it creates no second one, so nothing is found",
-    )  # fmt: skip
-    again = create_again(s, table)
-    late = s.lose("creator", created.request, table)
-    s.require(
-        getattr(late.answer, "table", None) != again.reference, "PROFILE-CORE-06", evidence=(late, created, dropped),
-        table=again, version=0, expected=f"another attempt created {again.reference}: this attempt did not",
-        observed="the repeated creation was ratified with a table that another creator created",
-    )  # fmt: skip
-    s.land(again)

@@ -17,13 +17,12 @@ from typing import Any
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check, families
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, STAGING, checkpoint_file, commit_file, staged_file
+from conformance.interface.log_names import STAGING, checkpoint_file, commit_file, staged_file
 from conformance.interface.results import Layer
 from conformance.models import proposals
 from conformance.models.log_files import Unreadable, checkpoint_actions, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
-from conformance.models.writer import ROW_DOMAIN, ROW_IDS, ROW_TRACKING
 from conformance.oracle.client import replay
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.running import Generation
@@ -54,21 +53,6 @@ def log_of(s: ClientScenario, published: int = 3) -> LogBuilder:
     if s.commit_mode != "direct":
         log.backfill(published)
     return log
-
-
-FIRST_ROWS = "baseRowId 0, defaultRowCommitVersion 1"
-
-
-def row_ids(body: dict[str, Any]) -> str:
-    """The row ids of a file in words."""
-    return ", ".join(f"no {name}" if body.get(name) is None else f"{name} {body[name]}" for name in ROW_IDS)
-
-
-def tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
-    """A file with row ids from `first` on, and the high water mark after it."""
-    stats = json.dumps({"numRecords": rows})
-    added = file(path, baseRowId=first, defaultRowCommitVersion=version, stats=stats)
-    return added, domain(ROW_DOMAIN, json.dumps({"rowIdHighWaterMark": first + rows - 1}))
 
 
 def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
@@ -153,34 +137,6 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-34", features=EVERY_TABLE)
-def a_checkpoint_is_complete(s: ClientScenario) -> None:
-    """A checkpoint also contains the table's properties, the last transaction of each application, the metadata
-    domains, and each file under its encoded path with its partition value, and with its row ids."""
-    log = LogBuilder.create(s, properties={"kit.kept": "yes"}, partitioned=True)
-    log.land(file("f1", partitioned=True), line("txn", {"appId": "stream", "version": 5}))
-    log.land(file("100%2525", "x", partitioned=True), domain("kit.domain", "c"))
-    if s.commit_mode != "direct":
-        log.backfill(2)
-    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
-    log.hide(*(commit_file(version) for version in range(3)))
-    wanted = replay(log.actions, 2)
-    for what, right in (
-        ("applications", wanted.applications), ("domains", wanted.domains), ("properties", {"kit.kept": "yes"}),
-        ("partitions", wanted.files),
-    ):  # fmt: skip
-        values = read_by_kit(s, log, 2, what)
-        shown = {name: values.get(name) for name in right} if what == "properties" else values
-        s.require(
-            shown == right, "LOG-34", evidence=(call,), expected=f"the checkpoint alone gives the {what} {right}",
-            observed=f"the {what} in the checkpoint are {shown}",
-        )  # fmt: skip
-    rows = with_row_ids(s)
-    call = s.act("maintenance", m.Checkpoint(table=s.name_of(rows.table), version=2), rows.table)
-    for held in in_checkpoints(s, rows, call):
-        keeps_row_ids(s, call, held, "LOG-34", "checkpoint")
-
-
 STATISTICS = {"numRecords": 3, "minValues": {"id": 1}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}
 AS_TEXT, AS_COLUMNS = "delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct"
 
@@ -258,16 +214,6 @@ def a_protected_version_of_an_unknown_protocol_gets_no_checkpoint(s: ClientScena
     done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
 
 
-def with_row_ids(s: ClientScenario) -> LogBuilder:
-    """A table with row tracking, which a client may refuse to maintain."""
-    log = LogBuilder.create(s, "rows", writer_features=("domainMetadata", ROW_TRACKING))
-    log.land(*tracked("f1", 1, 0, 10))
-    log.land(*tracked("f2", 2, 10, 5))
-    if s.commit_mode != "direct":
-        log.backfill(2)
-    return log
-
-
 def in_checkpoints(s: ClientScenario, log: LogBuilder, call: Exchange) -> Iterator[list[dict[str, Any]]]:
     """The actions of each complete checkpoint, which must be readable."""
     for checkpoint in log.listing().checkpoints:
@@ -283,15 +229,6 @@ def readable(s: ClientScenario, call: Exchange, requirement: str, read: Callable
         return s.fail(
             requirement, evidence=(call,), expected="a complete file of actions", observed=str(error).rstrip(".")
         )
-
-
-def keeps_row_ids(s: ClientScenario, call: Exchange, held: list[dict[str, Any]], requirement: str, what: str) -> None:
-    """The file `f1` has its row ids in a checkpoint or a compaction."""
-    ids = [row_ids(action["add"]) for action in held if action.get("add", {}).get("path") == "f1"]
-    s.require(
-        ids == [FIRST_ROWS], requirement, evidence=(call,), version=2, expected=f"`f1` has {FIRST_ROWS}",
-        observed=f"`f1` in the {what} has {'; '.join(ids)}" if ids else f"the {what} does not add `f1`",
-    )  # fmt: skip
 
 
 def read_by_kit(s: ClientScenario, log: LogBuilder, version: int, what: str) -> dict[str, Any]:
@@ -446,7 +383,6 @@ def masked(path: str, vector: dict[str, Any]) -> str:
 # Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; versions 2 and 4 have checkpoints. The cleanup time
 # is that of version 5, so the cut-off checkpoint is the one of version 4.
 
-CUT_OFF = 4
 KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
 
 
@@ -465,22 +401,13 @@ class Cleaned:
             observed=f"{name} was deleted",
         )  # fmt: skip
 
-    def deletes(self, name: str, *requirements: str, why: str) -> None:
-        """Advice: the file is deleted, unless the cleanup deletes nothing at all or the table has no owner."""
-        if self.s.feature == FILESYSTEM:
-            return
-        self.s.require(
-            name not in self.after or self.after == self.before, *requirements, evidence=(self.exchange,),
-            expected=f"{why}: {name} is deleted", observed=f"{name} was kept, although the cleanup deleted other files",
-        )  # fmt: skip
 
-
-def prepare(s: ClientScenario, *, published: int = 6, latest: int = 8) -> LogBuilder:
+def prepare(s: ClientScenario) -> LogBuilder:
     log = LogBuilder.create(s)
-    for version in range(1, latest + 1):
+    for version in range(1, 9):
         log.land(file(f"f{version}"))
     if s.commit_mode != "direct":
-        log.backfill(published)
+        log.backfill(6)
     return log
 
 
@@ -501,35 +428,6 @@ def everything(log: LogBuilder) -> set[str]:
 
 def checkpoint(version: int) -> str:
     return checkpoint_file(version)
-
-
-@check(
-    Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS, features=EVERY_TABLE
-)
-def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
-    """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint, later checkpoints and commits
-    from version 4 on stay; older checkpoints are deleted."""
-    log = prepare(s, published=8, latest=9)
-    newer = (6, 8)
-    for version in (2, CUT_OFF, *newer):
-        log.checkpoint(version)
-    cleaned = clean(s, log)
-    cleaned.keeps(
-        checkpoint(CUT_OFF), "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,
-        why="it is the newest checkpoint at or before version 5: the cut-off checkpoint",
-    )  # fmt: skip
-    for version in range(CUT_OFF, 9):
-        cleaned.keeps(commit_file(version), *KEEPS, why="it is not before the cut-off checkpoint")
-    for version in newer:
-        cleaned.keeps(checkpoint(version), "MC-CLEANUP-04", "CM-CLEANUP-04", *KEEPS,
-                      why="it is after the cut-off checkpoint")  # fmt: skip
-    cleaned.deletes(
-        checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
-    )
-    s.require(
-        s.kit_reads(log.table, 9) == set(replay(log.actions, 9).files), *KEEPS, evidence=(cleaned.exchange,),
-        expected="the table can still be read", observed="the table cannot be read after the cleanup",
-    )  # fmt: skip
 
 
 @check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", features=EVERY_TABLE)

@@ -358,41 +358,6 @@ def convert(s: ClientScenario, table: TableHandle) -> Exchange:
     return call
 
 
-@check(Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02")
-def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
-    """A table is handed back and taken over again under its name, with a new reference: first between two of a client's
-    transactions, then during one. A writer with an old handle may fail each time; a new writer commits through the
-    new owner. No writer creates a file."""
-    log = LogBuilder.create(s)
-
-    def change() -> None:
-        log.backfill(log.table.versions - 1)
-        log.actions = {version: [] for version in range(log.table.versions)}
-        log.hand_back()
-        log.take_over(timestamp=s.timestamp(log.table.versions), properties={})
-
-    def append(path: str, writer: str = "writer") -> Exchange:
-        return s.transact(log.table, writer, adds=(m.DataFile(path=path),))
-
-    def append_at_last(path: str, new: str) -> Exchange:
-        call = append(path)
-        return call if isinstance(call.answer, m.Committed) else append(f"{path}, again", new)
-
-    def lands(call: Exchange, version: int, expected: str) -> None:
-        s.commits_as(call, version, "PROFILE-CLIENT-02", expected=expected)
-        log.table.versions = version + 1
-
-    lands(append("before"), 1, "there is no conflict: version 1")
-    change()
-    lands(append_at_last("between", "second"), 4, "the table has a new owner since version 3, which ratifies version 4")
-    s.owner.on(m.Commit, before=change)
-    call = append("during")
-    if isinstance(call.answer, m.Committed):
-        lands(call, 7, "the new owner ratifies version 7")
-    s.owner.rules.clear()
-    lands(append_at_last("after", "third"), log.table.versions, "version 6 gave the table a new owner")
-
-
 @check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", needs=GIVEN)
 def a_cleanup_does_not_undo_a_change_of_ownership(s: ClientScenario) -> None:
     """The answer to a take-over is lost, and that to a hand-back. Before the client asks again, another writer commits,

@@ -42,20 +42,6 @@ def any_log_is_read(g: Generation) -> None:
     g.run(ClientFamily(name=g.check.family, factors=factors))
 
 
-@check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", features=EVERY_TABLE)
-def the_requested_version_is_read(s: ClientScenario) -> None:
-    """A read returns the requested version, published or not; a version above the latest is an error."""
-    log = table_with(s, 2)
-    log.backfill(2)
-    log.land(file("file-3"))
-    log.land(file("file-4"))
-    must_read(log, 2, "LOG-09", version=2, expected="version 2, although newer versions exist")
-    must_read(log, 3, "CM-READ-09", "MC-LOG-03", "LOG-09", version=3,
-              expected="version 3 is ratified: it is read from the owner, although it is unpublished")  # fmt: skip
-    must_read(log, 4, "LOG-09", *SEEN, expected="without a requested version, the latest: 4")
-    must_refuse(log, "LOG-11", version=5, expected="version 5 does not exist: an error, not another version")
-
-
 @check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", features=("catalogManaged",))
 def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     """Commits published after the catalog answered are above the version that it returned, and are ignored, even by a
@@ -108,23 +94,6 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
 
 
 # Access
-
-
-@check(Family.READING, "CM-ACCESS-01", "CM-READ-08", features=("catalogManaged",))
-def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
-    """A reader that has only the path of a catalog-managed table rejects it: its catalog may have further commits."""
-    log = table_with(s, 1)
-    log.backfill(1)
-    must_read(log, 1, "CM-READ-08", expected="through its catalog the table is read")
-    call, since = ask(log, path=log.location)
-    if isinstance(call.answer, m.SnapshotRead):
-        s.require(
-            bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table,
-            expected="a reader that has only the path rejects a table whose protocol lists catalogManaged, or asks "
-            "its catalog",
-            observed=f"version {call.answer.version} was read without asking the catalog",
-        )  # fmt: skip
-        is_snapshot(log, call, call.answer, "CM-ACCESS-01")
 
 
 # Actions
@@ -201,23 +170,6 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
     log.land(gone("b"), file("a"))
     log.backfill(published)
     return log
-
-
-@check(Family.READING, "LOG-20", "LOG-19", features=EVERY_TABLE)
-def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
-    """One version has a checkpoint in two parts and one in three: their parts are not mixed."""
-    log = history(s)
-    three = log.checkpoint(3, parts=3)
-    log.checkpoint(3, parts=2)
-    must_read(log, 4, "LOG-20", expected="either checkpoint of version 3, and commit 4")
-    log.hide(three[2], *(commit_file(version) for version in range(3)))
-    must_read(
-        log, 4, "LOG-20", "LOG-19",
-        expected="the checkpoint of version 3 in two parts; the other one lacks its third part, and its parts "
-        "complete no other one",
-    )  # fmt: skip
-    log.checkpoint(3)
-    must_read(log, 4, "LOG-20", expected="the checkpoint in one file, or the one in two parts")
 
 
 @check(Family.READING, "LOG-21", features=EVERY_TABLE)

@@ -59,18 +59,6 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
 HOUR = 3_600_000
 
 
-def touched_later(s: ClientScenario) -> LogBuilder:
-    """Versions 0 to 4, a second apart, of which two are published. The files have much later times, in reverse
-    order."""
-    log = LogBuilder.create(s)
-    for number in range(1, 5):
-        log.land(file(f"file-{number}"))
-    log.backfill(2)
-    for version in range(log.published + 1):
-        log.touch(version, BASE_TIME + (10 - version) * HOUR)
-    return log
-
-
 def plain(s: ClientScenario, versions: int = 3) -> LogBuilder:
     """A filesystem table without in-commit timestamps: its commits are an hour apart, and their commitInfo has
     another time, at which they were not committed."""
@@ -100,23 +88,6 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
         read.timestamp in (None, time), *requirements, table=log.table, version=read.version, expected=expected,
         observed=f"the read returned version {read.version} at {read.timestamp}",
     )  # fmt: skip
-
-
-@check(Family.TIMESTAMPS, "ICT-20", "ICT-16")
-def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
-    """Time travel reads the latest version that is not later than the time, unpublished ones included."""
-    log = touched_later(s)
-    must_read(log, 4, *SEEN, expected="version 4 is ratified")
-    for version in (1, 2, 3):
-        for later in (0, 999):
-            time = s.timestamp(version) + later
-            must_read(
-                log, version, "ICT-20", "ICT-16", timestamp=time,
-                expected=f"version {version} is of {s.timestamp(version)} and version {version + 1} of "
-                f"{s.timestamp(version + 1)}: at {time} the newest was version {version}",
-            )  # fmt: skip
-    must_read(log, 4, "ICT-20", "ICT-16", timestamp=s.timestamp(4),
-              expected=f"version 4 is of {s.timestamp(4)}: at that time it was the newest")  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "ICT-17", "ICT-16")

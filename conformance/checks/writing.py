@@ -4,7 +4,6 @@ backlog.
 Why examples: reported findings about engines name them.
 """
 
-from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
@@ -110,19 +109,6 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
 
 
 # Lost races, refusals, limits
-
-
-@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05")
-def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
-    """The owner returns a conflict without latest version or winners: the writer requests the commits. The winner is
-    unpublished."""
-    table = s.create()
-    s.owner.on(
-        m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)),
-        change=lambda call: m.Conflict() if isinstance(call, m.Conflict) else call,
-    )  # fmt: skip
-    table.versions = 2
-    landed(s, table, append(s, table), 2, "FIELD-04", "CONFLICT-RETRY-05", why="a blind append lost one race")
 
 
 @check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", commit_modes=("staged", "inline"))

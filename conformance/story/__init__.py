@@ -13,9 +13,6 @@ from typing import Any, Final, Protocol
 from conformance.interface.safe_text import to_json
 from conformance.requirements.catalogue import citation, load
 
-HEADINGS: Final = ("Readers see", "The owner's ledger", "_delta_log")
-"""The headings of a view's parts."""
-
 Rows = tuple[tuple[str, ...], ...]
 
 

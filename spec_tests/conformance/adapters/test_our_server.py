@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 CHECKS = {check.name: check for check in all_checks()}
 SLICE = (
     "an-immediate-replay-is-ratified",
-    "a-duplicated-creation-after-the-drop-is-ignored",
     "a-staged-file-is-valid-for-one-version",
     "a-resolution-contains-protocol-and-metadata",
 )
