@@ -6,9 +6,9 @@
         table = s.create()
         ...
 
-One file is one family: first its properties, which generated programs check, then its examples. What the programs find
-has no check of its own. An example is written where they do not reach; its file says why. A scenario that is a program,
-but a rare one, is pinned (`conformance.programs.pinned`).
+One file is one family, or two that belong together: first its properties, which generated programs check, then its
+examples. What the programs find has no check of its own. An example is written where they do not reach; its file says
+why. A scenario that is a program, but a rare one, is pinned (`conformance.programs.pinned`).
 
 The function's name gives the check's id; reports show its docstring. A check with a `ClientScenario` is for clients,
 any other for owners. It runs once for every table feature and commit mode that the subject offers, unless it names some

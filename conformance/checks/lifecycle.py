@@ -16,7 +16,7 @@ import msgspec
 
 from conformance.checks import check, families
 from conformance.checks.backfill import DONE, complete
-from conformance.checks.version_0 import create_at, first_file, place
+from conformance.checks.concurrent_writers import create_at, first_file, place
 from conformance.interface import messages as m
 from conformance.interface.results import Layer
 from conformance.models import proposals

@@ -19,8 +19,8 @@ from typing import Any
 
 from conformance.checks import check, families, replays
 from conformance.checks.backfill import blocked, glance
+from conformance.checks.concurrent_writers import names_the_owner
 from conformance.checks.lifecycle import resolves_to
-from conformance.checks.version_0 import names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.results import Layer

@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, option, say
-from conformance.interface.extras import how_to_install
 from conformance.interface.results import ExitCode, UnusableError
+from conformance.interface.subject import how_to_install
 
 COMMAND: Final = "delta-commit-conformance"
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"

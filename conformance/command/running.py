@@ -31,9 +31,9 @@ from conformance.command.output import (
     show,
     show_json,
 )
-from conformance.interface.extras import how_to_install
 from conformance.interface.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict, counted
 from conformance.interface.safe_text import one_line
+from conformance.interface.subject import how_to_install
 from conformance.running.plan import PROFILES, chosen_profile, profile_of_result, seconds
 
 if TYPE_CHECKING:

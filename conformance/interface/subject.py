@@ -105,3 +105,8 @@ def patiently(ask: Callable[[], Answer], pauses: Iterable[float] = PAUSES) -> An
 def gone(why: str) -> Unknown:
     """The answer of a subject that crashed or closed the connection."""
     return Unknown(reason=f"{GONE}: {why}")
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs the extra. It names a checkout or a wheel: no package index has this project."""
+    return f"pip install '.[{extra}]' in a checkout of this project, or 'WHEEL[{extra}]' with the path of its wheel"

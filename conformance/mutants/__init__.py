@@ -120,6 +120,12 @@ def _register(
     return made
 
 
+beyond = partial(mutant, found_by="programs")
+"""As `mutant`, for one that no example finds."""
+beyond_method = partial(mutant_method, found_by="programs")
+beyond_functions = partial(mutant_functions, found_by="programs")
+
+
 @cache
 def all_mutants() -> dict[str, Mutant]:
     """Every mutant and every good subject, by id."""

@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import json
 import unicodedata
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote, unquote_plus
@@ -18,13 +17,10 @@ from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.reader import Resolved, State, Unsure, file_of, physical_part
 from conformance.models.writer import Transaction
-from conformance.mutants import memory, memory_of, mutant, mutant_functions, mutant_method, original
+from conformance.mutants import beyond, beyond_functions, beyond_method, memory, memory_of, mutant_method, original
 
 Actions = list[dict[str, Any]]
 
-beyond = partial(mutant, found_by="programs")
-beyond_method = partial(mutant_method, found_by="programs")
-beyond_functions = partial(mutant_functions, found_by="programs")
 
 # Many winners
 

@@ -7,7 +7,6 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import RLock
@@ -20,14 +19,21 @@ from conformance.interface.log_names import LOG
 from conformance.models.log_files import HINT
 from conformance.models.owner import Commit, Entries, ModelOwner, NotPublished, OwnedTable, time_of
 from conformance.models.storage import FolderStorage, Storage
-from conformance.mutants import around, good, memory, mutant, mutant_functions, mutant_method, original
+from conformance.mutants import (
+    around,
+    beyond,
+    beyond_functions,
+    beyond_method,
+    good,
+    memory,
+    mutant,
+    mutant_functions,
+    mutant_method,
+    original,
+)
 from conformance.mutants.committing import AttemptsAreComparedByTheirBeginning
 from conformance.mutants.content import CONTENT, Rewrites, each_action
 from conformance.mutants.good_owners import Promising
-
-beyond = partial(mutant, found_by="programs")
-beyond_method = partial(mutant_method, found_by="programs")
-beyond_functions = partial(mutant_functions, found_by="programs")
 
 OPERATIONS: Final = ("commit", "attempt_outcome", "get_commits", "backfill_to_version", "load_table", "create_table",
                      "hand_back", "take_over", "drop_table", "maintenance_policy")  # fmt: skip

@@ -27,7 +27,6 @@ from conformance.interface.subject import GONE, LONG_PAUSES, refused_for_now
 from conformance.models import proposals
 from conformance.models.log_files import HINT, checkpoint_parquet
 from conformance.models.owner import OWNER_PROPERTY
-from conformance.oracle import concurrent
 from conformance.oracle import contents as oracle_contents
 from conformance.oracle import owner as model
 from conformance.oracle.contents import Proposal
@@ -35,7 +34,7 @@ from conformance.oracle.folder import AFTER_DROP, Kind
 from conformance.oracle.owner import Contract, Facts, State, Worlds, Wrong
 from conformance.programs import contents, delta_api, steps
 from conformance.programs.steps import CLIENTS, TABLES, By, Fate
-from conformance.programs.together import MOST, Call, concurrently, published
+from conformance.programs.together import MOST, Call, Impossible, Overlapping, concurrently, judge_together, published
 from conformance.programs.watching import Logs, Watch
 from conformance.scenario import ownership, storage_access
 from conformance.scenario.check import applies
@@ -1302,12 +1301,12 @@ class Drive:
             raise Inconclusive("it is unknown whether a filesystem writer created a file")
         if any(call.plant for call in calls):
             table.facts = table.facts._replace(around=True)
-        outcome = concurrent.judge(was, self.contract, [
-            concurrent.Overlapping(
+        outcome = judge_together(was, self.contract, [
+            Overlapping(
                 call.plant or call.request, self._by_content(exchange.answer), call.begun, call.ended
             ) for call, exchange in zip(calls, exchanges, strict=True)
         ], table.facts)  # fmt: skip
-        if isinstance(outcome, concurrent.Impossible):
+        if isinstance(outcome, Impossible):
             wrong, index = outcome
             said = f"answers that are possible in some order of the concurrent requests; else {wrong.expected}"
             others = exchanges[:index] + exchanges[index + 1 :]

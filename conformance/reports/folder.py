@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from conformance.interface.extras import how_to_install
 from conformance.interface.results import RunResult
-from conformance.interface.subject import Closing
+from conformance.interface.subject import Closing, how_to_install
 from conformance.reports.ci import to_badge, to_junit
 from conformance.reports.stored import (
     FILES,

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from conformance.interface.safe_text import to_json
 from conformance.requirements.catalogue import citation, load

@@ -63,9 +63,8 @@ from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
-from conformance.interface.extras import how_to_install
 from conformance.interface.log_names import STAGING
-from conformance.interface.subject import Ask, UsageError
+from conformance.interface.subject import Ask, UsageError, how_to_install
 from conformance.models import proposals
 
 VERSIONS: Final = ("4.4.0",)

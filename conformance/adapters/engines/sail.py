@@ -27,8 +27,7 @@ from conformance.adapters.engines.engine import WheelClient, sql_text, unsupport
 from conformance.adapters.in_process import answering
 from conformance.adapters.uc.server import CATALOG, SCHEMA
 from conformance.interface import messages as m
-from conformance.interface.extras import how_to_install
-from conformance.interface.subject import Ask
+from conformance.interface.subject import Ask, how_to_install
 
 _FILES: Final = re.compile(r"file_groups=\{\d+ groups?: \[\[(.*?)\]\]\}", re.DOTALL)
 _OWN: Final = re.compile(r"part-\d{5}-[0-9a-f-]{36}-c000\.snappy\.parquet")

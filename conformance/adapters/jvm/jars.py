@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from conformance.interface.extras import how_to_install
+from conformance.interface.subject import how_to_install
 
 POM: Final = Path(__file__).with_name("pom.xml")
 VARIABLE: Final = "DELTA_CONFORMANCE_JARS"

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.interface.extras import how_to_install
-from conformance.interface.subject import AdapterError, UsageError
+from conformance.interface.subject import AdapterError, UsageError, how_to_install
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:-UsePerfData", "-Dlog4j2.level=OFF")
 """Options for a faster start and less memory, because several JVMs run on one machine. The JVM writes no file to

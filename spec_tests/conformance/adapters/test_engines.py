@@ -25,10 +25,9 @@ from conformance.adapters.jvm import jars
 from conformance.adapters.stdio import StdioSubject
 from conformance.command.application import application
 from conformance.interface import messages as m
-from conformance.interface.extras import how_to_install
 from conformance.interface.log_names import LOG, commit_file
 from conformance.interface.results import Verdict
-from conformance.interface.subject import UsageError
+from conformance.interface.subject import UsageError, how_to_install
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.reader import Owner, Refused, Resolved, State

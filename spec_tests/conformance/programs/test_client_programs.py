@@ -37,7 +37,7 @@ from conformance.programs.client_steps import (
 )
 from conformance.programs.client_words import ClientFamily
 from conformance.programs.program import FORMAT, decode, encode
-from conformance.programs.shrinking import smallest
+from conformance.programs.running import smallest
 from conformance.running.plan import case_seed
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant

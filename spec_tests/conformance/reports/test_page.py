@@ -18,8 +18,7 @@ from conformance.command.application import application
 from conformance.history import events
 from conformance.history.times import Times, times_of
 from conformance.interface.results import CaseResult, Violation
-from conformance.reports.chart import chart
-from conformance.reports.page import HERE
+from conformance.reports.page import HERE, chart
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.running.worker import with_readable_times
 from spec_tests.conformance.drafts import Draft, DraftListing, Version

@@ -12,8 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from conformance.teaching.scaffold import PROJECTS, Language
-from conformance.teaching.scaffold.messages import HERE
+from conformance.teaching.scaffold import HERE, PROJECTS, Language
 
 BEGIN = re.compile(r"\s*(?://|#) >>>(?: stage (\d+))?(?: until (\d+))?\n")
 END = re.compile(r"\s*(?://|#) <<<\n")

@@ -185,7 +185,7 @@ def test_the_types_of_each_language_have_every_message_and_field(language: Langu
             assert re.search(rf"^    {name},$", text, re.MULTILINE), name
             continue
         found = set(re.findall(field, block[1], re.MULTILINE)) - {"op", "outcome"}
-        assert found == {scaffold.messages.camel(name) if language is Language.JAVA else name for name in fields}, name
+        assert found == {scaffold.camel(name) if language is Language.JAVA else name for name in fields}, name
 
 
 @pytest.mark.parametrize("on_path", ["python3", ""])
