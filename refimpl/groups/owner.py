@@ -7,6 +7,14 @@ leaves a backlog and no half group.
 
 A group cannot deadlock with another one: it takes one lock, the owner's, once. It waits for it in the queue of the
 process's proposals, as each of them does.
+
+`owner.decide` judges each member. The rules for the group, pure functions at the end of this file, judge the verdicts:
+
+1. the group: `check_members` of the protocol;
+2. each message: all rules of a proposal alone, no direct commits, one table feature for all;
+3. a group of which every attempt landed gets the same answer again;
+4. an attempt that landed without the others is rejected;
+5. one member that cannot be ratified stops all.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +25,22 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from refimpl.catalog.owner import GroupPreconditionFailed, PreconditionFailed, TableDescription, UpdatePreconditions
-from refimpl.groups import rules
 from refimpl.owner import decide
 from refimpl.owner.local import Decision
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.owner.tables import commit_error, stored_commits
+from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import ResolvedTable
-from refimpl.protocol.commits import CommitsAnswer, Ratified, RatifiedCommit
+from refimpl.protocol.commits import (
+    CommitsAnswer,
+    DirectProposal,
+    Outcome,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    RejectionReason,
+)
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.groups import GroupRatified, GroupRefused, Member, check_members, check_readable
 from refimpl.protocol.table_feature import CommitMode
@@ -74,7 +90,7 @@ class TableGroups(CatalogRequests, GroupCommit):
         """`as_request`: adds to a member, by its index, what a package around the core needs to judge it."""
         check_members(members)
         tables = [self._table_of(index, member) for index, member in enumerate(members)]
-        refused = rules.refused(rules.message_flaws(members, tables))
+        refused = _refused(_message_flaws(members, tables))
         if refused is not None:
             return refused
         first = members[0]
@@ -123,7 +139,7 @@ class TableGroups(CatalogRequests, GroupCommit):
         tables = [self.required(writer, table.table_id) for table in group.tables]
         proposals = zip(tables, (group.examined, *group.others), strict=True)
         verdicts = [self.judged(writer, table, examined) for table, examined in proposals]
-        outcome = rules.decide_group(verdicts, [table.label for table in tables])
+        outcome = _decide_group(verdicts, [table.label for table in tables])
         if outcome is not None:
             return outcome, []
         commits: list[RatifiedCommit] = []
@@ -172,3 +188,64 @@ class TableGroups(CatalogRequests, GroupCommit):
             if moved[index]:
                 answers[index] = msgspec.structs.replace(answers[index], commits=stored[index])
         return tuple(finished(answer) for finished, answer in zip(finish, answers, strict=True))
+
+
+_Verdict = decide.Ratify | Outcome
+
+
+def _message_flaws(members: Sequence[Member], tables: Sequence[TableRecord]) -> list[Rejected | None]:
+    """Rule 2: what is wrong with each message itself. `tables`: of the members, in their order."""
+    return [
+        decide.message_flaw(log_path.checked(member.version), member.proposal) or _kind_flaw(member, table, tables[0])
+        for member, table in zip(members, tables, strict=True)
+    ]
+
+
+def _kind_flaw(member: Member, table: TableRecord, first: TableRecord) -> Rejected | None:
+    if isinstance(member.proposal, DirectProposal):
+        return Rejected(
+            reason=RejectionReason.COMMIT_MODE_NOT_ALLOWED,
+            detail=f"a direct commit of {table.label} is visible at once and cannot wait for the other members of its "
+            f"group; only staged and inline commits can be in one",
+        )
+    if table.feature is not first.feature:
+        return Rejected(
+            reason=RejectionReason.OWNER_REFUSES,
+            detail=f"{table.label} is a {table.feature.name} table, but {first.label} of the same group is a "
+            f"{first.feature.name} table, and their readers differ in what they see; expected one table feature",
+        )
+    return None
+
+
+def _decide_group(verdicts: Sequence[_Verdict], labels: Sequence[str]) -> GroupRatified | GroupRefused | None:
+    """Rules 3 to 5: the outcome of a group; None: ratify all members. `labels`: the tables, for messages."""
+    landed = [verdict.commit for verdict in verdicts if isinstance(verdict, Ratified)]
+    if len(landed) == len(verdicts):
+        return GroupRatified(commits=tuple(landed), replayed=True)
+    return _refused(
+        [
+            _landed_alone(verdict, label) if isinstance(verdict, Ratified) else verdict
+            for verdict, label in zip(verdicts, labels, strict=True)
+        ]
+    )
+
+
+def _landed_alone(verdict: Ratified, label: str) -> Rejected:
+    commit = verdict.commit
+    return Rejected(
+        reason=RejectionReason.ATTEMPT_REUSED,
+        detail=f"attempt {commit.attempt} is version {commit.version} of {label} already, and other members of this "
+        f"group have not landed; every try of a group needs new attempt ids",
+    )
+
+
+def _refused(verdicts: Sequence[_Verdict | None]) -> GroupRefused | None:
+    """The refusal by the first member that cannot be ratified; None: no member stops the group."""
+    stops = [
+        (index, verdict)
+        for index, verdict in enumerate(verdicts)
+        if verdict is not None and not isinstance(verdict, decide.Ratify | Ratified)
+    ]
+    if not stops:
+        return None
+    return GroupRefused(decided_by=stops[0][0], outcome=stops[0][1], lost=tuple(index for index, _ in stops))
