@@ -62,8 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Python looks for garbage again and again while the tests are collected, which takes a third of that time, and
-    finds none. It leaves out the collected tests later."""
+    """While tests are collected, the garbage collector takes a third of the time and finds nothing. After that, it
+    leaves out the objects of the collected tests."""
     gc.disable()
     try:
         return (yield)
@@ -120,8 +120,8 @@ def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(java_classes: Path) -> "Iterator[SparkSession]":
-    """The only Spark session of a test process: a second session would be the first with other settings. A failed task
-    is tried twice. The session has Delta, if its jars are available."""
+    """The only Spark session of a test process: creating a second one would only change the settings of the first. A
+    failed task is tried twice. The session has Delta, if its jars are available."""
     from refimpl.spark import local_session
     from spec_tests.engines.prerequisites import delta_settings
 

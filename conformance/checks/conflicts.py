@@ -1,6 +1,6 @@
 """Conflicts: a transaction that lost a race is checked against the winners.
 
-Not generated: no program cleans winners up before they are checked.
+The examples are here because no program cleans winners up before they are checked.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its stricter reading: checkpoints, log
 compactions and checksums are always allowed, everything else only if the owner allows it.
 
-Not generated: no program has a data file that is written and not committed yet.
+The examples are here because no program has a data file that is written and not committed yet.
 """
 
 import json

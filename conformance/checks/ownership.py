@@ -8,8 +8,8 @@ Filesystem tables are taken over and handed back, with writers of the filesystem
 answers and foreign files during the change.
 
 Why examples: a program has one owner. In the measured time programs found the mutants of the other checks not at all,
-or under other requirements; or the course and the findings name them.
-Not generated, for clients: no program cleans the log up before a client repeats a request whose answer was lost.
+or under other requirements; or the course and the findings name them. The examples for clients are here because no
+program cleans the log up before a client repeats a request whose answer was lost.
 """
 
 import json

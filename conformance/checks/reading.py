@@ -4,7 +4,8 @@ The rules are those of the log, and hold for every owner. Fixtures are made by `
 computed from the actions as they were committed. Every read is that of a new reader, and reads that must fail come
 before reads that succeed, because a client may cache what it has read.
 
-Not generated: no program's owner lists an old commit alone, and none has a readable checksum with wrong figures.
+The examples are here because no program's owner lists an old commit alone, and none has a readable checksum with wrong
+figures.
 """
 
 from typing import Any

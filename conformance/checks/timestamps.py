@@ -3,7 +3,8 @@
 The kit's owner audits every proposal of every scenario (`conformance.scenario.audit`); the scenarios for writers
 are such that a wrong writer's proposal has a wrong timestamp.
 
-Not generated: no program has a commit in the future, a log older than the clocks, or disables timestamps.
+The examples are here because no program has a commit in the future, a log older than the clocks, or disables
+timestamps.
 """
 
 from conformance.adapters.identity import EVERY_TABLE

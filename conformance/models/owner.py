@@ -1,7 +1,7 @@
-"""A commit owner in one page: only what managed-commits and catalog-managed require.
+"""A commit owner in one file: only what managed-commits and catalog-managed require.
 
-One request at a time, state in memory, durable state in `saved`. `_refusal` lists all reasons to reject a proposal, one
-on each line: read it first. The bad owners of `conformance.mutants` are small edits of this one.
+One request at a time, state in memory, durable state in `saved`. `_refusal` lists the reasons to reject a new attempt,
+one on each line: read it first. The bad owners of `conformance.mutants` are small edits of this one.
 """
 
 import json

@@ -157,7 +157,7 @@ class ReadsComeFromAReplica(ModelOwner):
 
 @mutant_method("get_commits", "MC-READ-06", "CM-GET-04")
 def caches_reads_per_client(self: ModelOwner, client: str, request: m.GetCommits) -> m.Answer:
-    """Repeats its first answer to each client."""
+    """Answers every second read of a client with its answer to the read before."""
     cache = memory_of(self, dict[tuple[str, str], m.Answer])
     answer = original(self).get_commits(client, request)
     cached = cache.pop((client, request.table), None)

@@ -1,4 +1,4 @@
-"""Unity Catalog's Delta API, by HTTP requests, most of which no client of Delta would send: UC_DELTA_API.md.
+"""Tests of Unity Catalog's Delta API by single HTTP requests, most of them invalid: UC_DELTA_API.md.
 
 `ROWS` is a table: a request about a table, and the answers that the specification permits, whatever happened to the
 table before. A rejected request must leave the table as it was. Every answer with an error has the API's form
@@ -59,7 +59,7 @@ class Demand(_Document, frozen=True, kw_only=True):
 
 
 class StagedTable(_Document, frozen=True, kw_only=True):
-    """What the checks need."""
+    """The fields that the checks read."""
 
     table_id: uuid.UUID
     location: str
@@ -73,7 +73,7 @@ class CompleteStagedTable(StagedTable, frozen=True, kw_only=True):
 
 
 class TableMetadata(_Document, frozen=True, kw_only=True):
-    """What the checks need."""
+    """The fields that the checks read."""
 
     table_uuid: uuid.UUID
     location: str
@@ -85,7 +85,7 @@ class TableMetadata(_Document, frozen=True, kw_only=True):
 
 
 class Loaded(_Document, frozen=True, kw_only=True):
-    """What the checks need."""
+    """The fields that the checks read."""
 
     metadata: TableMetadata
     commits: tuple[ApiCommit, ...]
@@ -186,7 +186,8 @@ class Api:
         return exchange
 
     def wants(self, exchange: Exchange, requirement: str, permitted: Permitted, expected: str) -> m.ApiAnswer:
-        """Require one of the answers. A server that throttles or fails has not answered."""
+        """Require one of the answers. Raises `Inconclusive` if the server denies access, throttles, fails, or does not
+        implement the call."""
         answer: Any = exchange.answer
         kind = kind_of(answer)
         if permits(permitted, answer.status, kind):
@@ -435,7 +436,8 @@ ROWS: Final = (
         title="A report that a version above the latest one is published: 400.",
         request=_updates(lambda _, table: report(table.latest + 7))),
     Row(requirement="UC-META-02", name="a-comment-without-a-commit", permitted=((200, ()),), changes=True,
-        title="A comment without a commit: the log has no place for it, so it needs none.", request=_updates(COMMENT)),
+        title="The table's comment is set without a commit, because the log does not contain it: 200.",
+        request=_updates(COMMENT)),
     Row(requirement="UC-METRICS-01", name="metrics-of-a-commit", permitted=((204, ()),),
         title="Metrics of a commit are accepted.", request=_metrics(report={"commit-report": {"num-files-added": 1}})),
     Row(requirement="UC-METRICS-02", name="metrics-of-another-table", permitted=INVALID,

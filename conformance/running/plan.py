@@ -1,7 +1,8 @@
 """The plan of a run: its cases, in a stable order, and the size of each (`--profile`).
 
 A profile fixes counts instead of times, so that the same seed does the same on every machine. There is also a time
-budget: a run that exceeds it is incomplete. Only the programs of an engine share a part of the budget instead.
+budget: a run that exceeds it is incomplete. The programs of an engine have no fixed count: their families share a part
+of the budget.
 """
 
 import difflib
@@ -27,7 +28,8 @@ class Selection:
     """The selected cases. A case must match at least one value of each field that is not empty."""
 
     check: tuple[str, ...] = ()
-    """Names, or patterns with `*`, of checks (`the-check`, `family/the-check`) or cases (`family/the-check[d/w]`)."""
+    """Names, or patterns with `*`, of checks (`the-check`, `family/the-check`) or cases
+    (`family/the-check[FEATURE/MODE]`)."""
     requirement: tuple[str, ...] = ()
     family: tuple[Family, ...] = ()
     layer: tuple[Layer, ...] = ()
@@ -226,7 +228,7 @@ def why_not(check: Check, identity: Identity) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProfile:
-    """One choice of `--profile`. All examples are part of each."""
+    """The size of a run: a choice of `--profile`, each with all examples, or `--programs N`, which runs no examples."""
 
     name: str
     about: str
@@ -263,7 +265,7 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
 
 
 def profile_of_programs(count: int) -> RunProfile:
-    """Raises `UnusableError`."""
+    """The profile of `--programs COUNT`. Raises `UnusableError` if it is below 1."""
     if count < 1:
         raise UnusableError(f"invalid number of programs {count}; expected at least 1")
     counts = {layer: count if layer is Layer.MODEL else 0 for layer in LAYERS}

@@ -113,8 +113,8 @@ class Check:
     def result(
         self, variant: Variant | None, requirements: tuple[str, ...], verdict: Verdict, reason: str = "", **more: Any
     ) -> CaseResult:
-        """The result without a verdict on that variant; None for a check without a variant of the subject. `more`:
-        other fields."""
+        """The result of the check on that variant (None: the check has no variant that the subject supports). `more`:
+        other fields of `CaseResult`."""
         return CaseResult(
             case=f"{self.family}/{self.name}" if variant is None else self.case(variant),
             check=self.name,

@@ -199,7 +199,7 @@ class Deferred:
         return getattr(self._made.writer if name == "now" else self._made, name)(*arguments)
 
     def _note(self, name: str, *arguments: Any) -> Any:
-        """The result of the call, or its time."""
+        """Forward the call to the recording, if there is one; else keep it, and return its number as its time."""
         self._ticks += 1
         if self._made is not None:
             return self._do(name, arguments)
@@ -230,7 +230,7 @@ class Deferred:
         return int(self._note("now"))
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else completes or reads the history."""
+        """Create the recording if there is none, and forward to it: all other methods complete or read the history."""
         if name.startswith("__"):
             raise AttributeError(name)
         made = self.made

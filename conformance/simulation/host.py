@@ -18,7 +18,7 @@ Prepared = TypeVar("Prepared")
 
 
 class Process(InProcess):
-    """One process of the subject. A call sends a request of its only client."""
+    """One process of the subject. A call sends a request of the client `client`; `ask` names another client."""
 
     def __call__(self, request: m.Request) -> m.Answer:
         return self.ask("client", request)

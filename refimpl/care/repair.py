@@ -1,4 +1,4 @@
-"""Make only the repairs that are provably safe.
+"""Repair what is safe; on request, trust published files.
 
 - complete or forget a promise, depending on the visible files;
 - finish a backfill, and lift a halt whose cause is gone;
@@ -39,7 +39,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
-    """Repair every table; returns what was done. Run `verify` before and after."""
+    """Repair every table; returns what was done. Run `verify` before and after.
+
+    `orphan_age_ms`: the age from which left-over files and abandoned tables are removed. `adopt_published`: adopt the
+    published versions above the ledger's latest.
+    """
     repairs: list[Action] = []
     with owner.ledger.read() as view:
         staged = [table for table in view.tables() if table.state is TableState.STAGING and not table.promised]
@@ -219,7 +223,7 @@ def _published_next(owner: LocalOwner, table_id: str) -> Version | None:
 
 
 def left_over(owner: LocalOwner) -> int:
-    """The number of staged files that no reader needs, and that `repair` keeps because they are young."""
+    """The number of staged files of active tables that no reader needs. `repair` removes those that are old."""
     number = 0
     with owner.ledger.read() as view:
         active = [table for table in view.tables() if table.state is TableState.ACTIVE]

@@ -16,8 +16,6 @@ from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_er
 from refimpl.protocol.release import __version__
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
-_BROKEN_PIPE = 141
-"""The exit code that a shell reports after SIGPIPE: `commit-owner log t | head` is not an error."""
 
 
 class _ErrorHandler(TyperGroup):
@@ -114,7 +112,7 @@ def _leave_broken_pipe() -> int:
     silent."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _BROKEN_PIPE
+    return ExitCode.CLOSED_PIPE
 
 
 application = typer.Typer(

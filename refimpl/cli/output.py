@@ -1,7 +1,7 @@
 """The output of results and errors: tables and facts for people, one JSON document for scripts, exit codes.
 
-The standard output has only the result. If it is a pipe or a file, tables have no maximum width and no lines, so that
-`grep`, `cut` and `less -S` work on them.
+The standard output has only the result. In a pipe or a file, each row of a table is one line with complete values, so
+that `grep`, `cut` and `less -S` work on it.
 """
 
 import datetime
@@ -17,7 +17,8 @@ from typing import Any, Final
 from refimpl.protocol import errors
 from refimpl.storage.object_store import StoreError
 
-_WIDTH_OF_A_PIPE = 400
+_WIDTH_OF_A_PIPE: Final = 1_000_000_000
+"""Cells are never cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,11 +245,13 @@ class ExitCode(IntEnum):
     """Internal error."""
     INTERRUPTED = 130
     """Ctrl-C."""
+    CLOSED_PIPE = 141
+    """The reader closed the pipe, as in `commit-owner log t | head`: what a shell reports after SIGPIPE."""
 
 
 DOCUMENTED = """Exit codes: 0 success · 1 a check failed, or the operation was rejected or lost a race · 2 usage error \
 · 3 owner or disk unavailable: try again · 4 corruption: stop, and run verify · 5 outcome unknown: resolve the \
-attempt id, do not repeat · 70 internal error · 130 interrupted"""
+attempt id, do not repeat · 70 internal error · 130 interrupted · 141 the reader closed the pipe"""
 
 _REFUSALS = (
     errors.NameTakenError,

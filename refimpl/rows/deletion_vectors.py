@@ -107,7 +107,7 @@ def _content(location: Path, vector: DeletionVector, objects: ObjectFiles | None
         raise _corrupt(vector, f"{path} has format version {version.hex() or 'none'}; expected {_FORMAT_VERSION:02}")
     content = stored[4:-4]
     if len(stored) != 8 + vector.size_in_bytes or int.from_bytes(stored[:4]) != vector.size_in_bytes:
-        raise _corrupt(vector, f"{path} does not hold {vector.size_in_bytes} bytes at {vector.offset}")
+        raise _corrupt(vector, f"{path} does not hold {vector.size_in_bytes} bytes at offset {vector.offset or 1}")
     if int.from_bytes(stored[-4:]) != zlib.crc32(content):
         raise _corrupt(vector, f"its checksum in {path} does not match")
     return content

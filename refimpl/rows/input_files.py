@@ -3,7 +3,7 @@
     files = InputFiles.of([Path("day.csv")], Dialect())
     for batch in files.typed(schema).batches(): ...
 
-Arrow splits CSV files into texts; a text becomes a value only if the value has all of its digits.
+Arrow splits CSV files into texts; a text becomes a value only if no digit is lost.
 """
 
 from __future__ import annotations
@@ -288,7 +288,8 @@ def _first(values: Any, fitted: Callable[[Any], object]) -> int:
 
 
 def _typed(column: Field, null: str, texts: Any) -> Any:
-    """The texts as values of the column's type; None if one is not. Text `null` is null, except in texts and bytes."""
+    """The texts as values of the column's type; None if one is not. A text equal to
+    `null` is null, except in columns of texts and bytes."""
     kind = arrow_type(column.type)
     try:
         try:

@@ -1,7 +1,8 @@
 """The ASGI application: routes around the API's functions, errors in the documented shape, limits, access, logs.
 
-A request passes these checks, in this order: access, method, the body's size and time, its shape, the number of
-concurrent requests. Then one of a few threads runs the call. A request that fails a check has changed nothing.
+A request passes these checks, in this order: one length, access, method, the body's size and time (with the number of
+concurrent large bodies), its shape, the number of concurrent requests. Then one of a few threads runs the call. A
+request that fails a check has changed nothing.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class Seen:
     caller: str | None = None
     path: dict[str, str] = field(default_factory=dict)
     commit: Any = None
-    """The updates in the request, by kind."""
+    """The updates in the request, in their order."""
     error: str | None = None
     message: str | None = None
 

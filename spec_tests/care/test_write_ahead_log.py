@@ -1,4 +1,5 @@
-"""The ledger's write-ahead log: no client removes it under a running owner, and damage never shows an older state."""
+"""The ledger's write-ahead log: no client removes it under a running owner; damage before the last transaction is
+rejected; an incomplete last transaction is ignored."""
 
 import errno
 import fcntl

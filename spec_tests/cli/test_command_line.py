@@ -131,8 +131,8 @@ def test_a_logged_warning_is_a_line_on_stderr(warehouse: Warehouse, sales: str) 
 
 @pytest.mark.longer
 @pytest.mark.processes
-def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    """`commit-owner show | head -1`: a closed pipe is no error."""
+def test_closed_pipe_ends_a_command_without_a_message(tmp_path: Path) -> None:
+    """`commit-owner show | head -1`."""
     reading, writing = os.pipe()
     os.close(reading)
     refimpl.open(tmp_path / "w", create=True).close()
@@ -200,6 +200,11 @@ def test_fraction_of_a_millisecond_is_cut_off() -> None:
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     output.Table(columns=("n", "text"), rows=[(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",)).show()
     assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
+
+
+def test_a_long_value_is_complete_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    output.Table(columns=("text", "n"), rows=[("x" * 5000, 1)]).show()
+    assert capsys.readouterr().out.splitlines()[1] == "x" * 5000 + "  1"
 
 
 def test_column_names_are_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +333,7 @@ def files(cli: CommandLine) -> set[Path]:
 def test_refused_call_says_what_is_wrong_and_changes_nothing(
     cli: CommandLine, warehouse: Warehouse, sales: str, files: set[Path], row: str
 ) -> None:
-    """Spark is not started."""
+    """It changes no table and writes no file."""
     words, _, wanted = row.replace("{long}", "x" * 300).partition("=> ")
     answer = cli(*shlex.split(words))
     assert answer.code == ExitCode.USAGE, answer

@@ -583,8 +583,8 @@ RACES: list[tuple[str, Callable[[Table], object], Callable[[Table], object], str
         None,
     ),
 ]
-"""The loser, the winner, and the conflict at Serializable and at WriteSerializable. The table of the course has the
-other pairs: `test_conflicts`."""
+"""The loser, the winner, and the conflict at Serializable and at WriteSerializable. `test_conflicts` has the
+other pairs."""
 
 
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])

@@ -56,7 +56,8 @@ def _extension(name: str) -> Path:
 
 
 def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
-    """The number of INSERTs that were refused, and the number that failed although they landed."""
+    """Insert each number as a row. Returns the number of INSERTs that were refused, and of those that failed although
+    they landed."""
     refused = landed = 0
     while numbers:
         with attached(url) as connection:

@@ -40,7 +40,7 @@ def served(warehouse: Path, *options: str) -> Iterator[str]:
 def needed_classpath(group: str, *, hadoop: bool = False) -> str:
     """The class path of a group (see `conformance.adapters.jvm.jars.GROUPS`), fetched once for all processes of a run.
 
-    Skips the test if Java, or the Maven to fetch the libraries, is missing. A Maven that fails is a failure.
+    Skips the test if libraries and the Maven to fetch them are missing. A Maven that fails is a failure.
     """
     try:
         return jars.classpath(group, hadoop=hadoop)
@@ -91,7 +91,8 @@ class Engine:
     def __init__(
         self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str], prefix: str = ""
     ) -> None:
-        """`properties`: those of an owned table. `prefix`: of the names of a catalog's tables, which it locates."""
+        """`properties`: those of an owned table. `prefix`: catalog and schema, before the name of
+        each table; the catalog then chooses its location."""
         self.spark = spark
         self.warehouse = warehouse
         self.prefix = prefix

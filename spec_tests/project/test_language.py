@@ -1,7 +1,7 @@
 """Plain English: texts for users contain no word for which there is a usual term.
 
-Texts for users are pages, reports, the catalogue, strings (messages, help, ids), first lines of docstrings (titles of
-checks, mutants and freedoms), and public names, also of tests. GLOSSARY.md lists the usual terms.
+Texts for users are pages, reports, the catalogue, strings (messages, help, ids), first paragraphs of public docstrings
+(titles of checks, mutants and freedoms), and public names, also of tests. GLOSSARY.md lists the usual terms.
 """
 
 import ast
@@ -34,7 +34,8 @@ def words_of(name: str) -> str:
 
 
 def docstrings_of(tree: ast.Module) -> dict[ast.Constant, str]:
-    """The docstrings of a module with their first lines, and its other stand-alone strings with an empty text."""
+    """The public docstrings of a module, each with its first paragraph, and its other stand-alone strings with an empty
+    text."""
     docstrings: dict[ast.Constant, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

@@ -40,7 +40,7 @@ def table(warehouse: Warehouse) -> Table:
 
 
 def test_names_that_differ_only_in_case_are_the_same(warehouse: Warehouse) -> None:
-    """As in Delta, at any depth; an exact name wins."""
+    """As in Delta, at any depth. Two names of one column are rejected."""
     member = pa.struct([("Key", pa.string()), pa.field("N", pa.int64(), nullable=False)])
     wanted = pa.schema(
         [("Id", pa.int64()), ("S", member), ("L", pa.list_(member)), ("M", pa.map_(pa.string(), member))]

@@ -1,6 +1,6 @@
 """Clients that try to read other files, to block the server, or to disturb other clients.
 
-Each of these attacks once succeeded, or would succeed without a line of the server.
+Each of these attacks once succeeded, or would succeed if a check of the server were removed.
 """
 
 import asyncio

@@ -37,8 +37,8 @@ class Fault(StrEnum):
     """The server sees it twice; the client gets the second answer. From an owner without the profile
     `idempotent-retry`, that may be a conflict with the client's own commit."""
     DELAY = "delay"
-    """It reaches the server after another request with the same method and path succeeded, for example after another
-    client's commit."""
+    """It reaches the server after another request with the same method, path and query succeeded, for example after
+    another client's commit, or after `patience` seconds. The client gets the answer."""
     BUSY = "429"
     """The server never sees it; the client is answered 429."""
     UNAVAILABLE = "503"

@@ -1,6 +1,6 @@
 """A server of the Delta API as a commit owner: each request becomes the calls that Delta's clients make for it.
 
-Beside the commit itself, a client of the API sends the changes of the table's metadata in it, because the server does
+With each commit, a client of the API also sends the commit's changes of the table's metadata, because the server does
 not read the log. The first part translates between the actions of a log and the documents of the API.
 """
 
@@ -301,7 +301,7 @@ class UcOwner(LogAccess):
         have succeeded although its answer was lost."""
         if request.feature != FEATURE or request.commit_mode != "staged" or request.path is not None:
             return m.Unsupported(
-                reason=f"the Delta API creates only {FEATURE} tables with staged commits, where the server says"
+                reason=f"the Delta API creates only {FEATURE} tables with staged commits, where the server chooses"
             )
         name = table_name(request.name)
         if (name, request.attempt) in self._known.created:
@@ -589,8 +589,8 @@ def folder_of(location: str) -> Path:
 
 
 class UcSubject(Closing):
-    """Safe for threads. `timeout`: seconds that one call of the API may take. Raises `AdapterError` if there is no such
-    server, catalog or schema, or the server rejects the token."""
+    """A server of the Delta API as a subject. Safe for threads. `timeout`: seconds that one call of the API may take.
+    Raises `AdapterError` if there is no such server, catalog or schema, or the server rejects the token."""
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
         self._connections = Connections(address.server, timeout=timeout)

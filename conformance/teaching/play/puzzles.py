@@ -59,13 +59,14 @@ class Puzzle:
     rule: int
     """The position of the violated rule, from 1 on."""
     suspects: frozenset[int]
-    """The operations that contradict each other, or the final log; each is a correct answer."""
+    """The operations that contradict each other or the final log; each is a correct answer. All operations, if the
+    violation names none."""
     message: str
     """The contradiction, in words."""
 
 
 def folder() -> Path:
-    """In the wheel the histories are beside this module."""
+    """The folder of the histories: beside this module in the wheel, in `fixtures` in a checkout."""
     here = Path(str(files("conformance.teaching.play"))) / "puzzles"
     return here if here.is_dir() else Path(__file__).parents[3] / "fixtures/histories/bad"
 

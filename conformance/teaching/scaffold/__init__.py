@@ -35,7 +35,7 @@ class Field:
     """Its JSON Schema."""
     required: bool
     nullable: bool
-    """Whether it may be null, or may be left out and has no default that is like an empty one."""
+    """Whether the language's type needs a value for an absent field: it may be null, or its default is not empty."""
     default: str
     """The default of an optional field, as JSON; empty for null and for empty values."""
     about: tuple[str, ...]

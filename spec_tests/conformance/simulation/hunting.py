@@ -1,8 +1,8 @@
 """Known-bad variants of the reference that only a schedule or an interruption exposes.
 
 A mutant names the scope that finds it and the requirement that it violates. It is killed if the quick budget finds a
-violation of that requirement. After a power cut, no lost change of the counterexample can be restored. An interruption
-concerns one effect.
+violation of that requirement. Counterexamples of power cuts are minimal: with any one of the lost changes kept, there
+is no violation. Those of interruptions have one, at one effect.
 """
 
 import contextlib
@@ -84,7 +84,8 @@ def first_bad_schedule(
     host: SimulatedReference, scope: Scope, requirement: str
 ) -> tuple[list[Step] | None, Outcome | None]:
     """The first schedule that violates the requirement: its steps and its outcome. Without such a schedule: no steps,
-    and the first other bad outcome. Random schedules are tried first, then all in order.
+    and the first other bad outcome. Random schedules are tried first, then all in order, up to a
+    limit.
     """
     start = prepare(scope, host)
     runs: list[ScopeRun] = []
