@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 import msgspec
 
-from refimpl.announced.tables import AnnouncedTables
+from refimpl.announced import AnnouncedTables
 from refimpl.care.owner import WatchedOwner
-from refimpl.groups.owner import TableGroups
+from refimpl.groups import TableGroups
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.statements import View
 from refimpl.owner.tables import DEFAULT_NAME, disk_errors
