@@ -32,15 +32,12 @@ class Table:
     rows: Iterable[Sequence[Any]]
     right: Collection[str] = ()
     whole: Collection[str] = ()
-    title: str | None = None
 
     def show(self) -> None:
         from rich.table import Table as RichTable
         from rich.text import Text
 
         console = _console()
-        if self.title is not None:
-            show_line(self.title, style="bold")
         table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
         for name in self.columns:
             table.add_column(
@@ -105,13 +102,13 @@ def show_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(content, indent=2).decode() + "\n")
 
 
-def show_line(line: str = "", *, style: str = "") -> None:
+def show_line(line: str) -> None:
     """Print one line of text, without markup."""
     from rich.text import Text
 
     console = _console()
     if console.is_terminal:
-        console.print(Text(line, style=style), soft_wrap=True)
+        console.print(Text(line), soft_wrap=True)
     else:
         sys.stdout.write(f"{line}\n")
 

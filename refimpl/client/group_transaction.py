@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 
 from refimpl.client.conflicts import Winner
 from refimpl.client.merging import Merge
-from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, Lost, OwnerProposer, RetryPolicy, Won, lost_race
+from refimpl.client.proposing import MAX_LOOKS, Lost, OwnerProposer, RetryPolicy, Won, lost_race
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop, Committed, Transaction
@@ -238,18 +238,10 @@ class GroupTransaction:
     inside the block, or one after which the group has certainly not landed, the new data files are deleted.
     """
 
-    def __init__(
-        self,
-        owner: CommitOwner,
-        environment: Environment,
-        references: Sequence[str | Path] = (),
-        *,
-        max_tries: int = DEFAULT_MAX_TRIES,
-    ) -> None:
+    def __init__(self, owner: CommitOwner, environment: Environment, references: Sequence[str | Path] = ()) -> None:
         self._owner = group_owner(owner)
         self._environment = environment
         self._references = references
-        self._max_tries = max_tries
         self._members: dict[str, MemberTable] = {}
         self._names: dict[str | Path, str] = {}
         self._open = False
@@ -315,7 +307,7 @@ class GroupTransaction:
 
     def _commit(self, members: Sequence[MemberTable]) -> None:
         label = f"a transaction over {', '.join(member.label for member in members)}"
-        policy = RetryPolicy(self._environment, max_tries=self._max_tries, label=label)
+        policy = RetryPolicy(self._environment, label=label)
         loops = [member.joined.prepared() for member in members if member.joined is not None]
         try:
             landed = _GroupLoop(self._owner, loops, policy, label).run()

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.client.create import owned_metadata
-from refimpl.client.proposing import DEFAULT_MAX_TRIES, CommitBytes, RetryPolicy, commit_info
+from refimpl.client.proposing import CommitBytes, RetryPolicy, commit_info
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.protocol import log_path
@@ -50,7 +50,6 @@ def take_over(
     policy: MaintenancePolicy | None = None,
     owner_conf: Mapping[str, str] | None = None,
     txn_id: str | None = None,
-    max_tries: int = DEFAULT_MAX_TRIES,
 ) -> Table:
     """The filesystem table `table`, owned by `owner` under `name` from its next version on.
 
@@ -63,7 +62,7 @@ def take_over(
     if table.owner is not None:
         raise InvalidRequestError(f"{table.label} is owned by {table.owner.name!r}; hand it back first")
     handle = Table.by_path(table.location, table.environment)
-    retries = RetryPolicy(table.environment, max_tries=max_tries, label=f"the take-over of {table.location}")
+    retries = RetryPolicy(table.environment, label=f"the take-over of {table.location}")
     identity = txn_id or table.environment.new_id()
     while True:
         snapshot = handle.snapshot()
@@ -95,13 +94,13 @@ def _open_owned(handle: Table, owner: CommitOwner, version: Version) -> Table:
         ) from error
 
 
-def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
+def hand_back(table: Table, *, txn_id: str | None = None) -> Table:
     """The table without an owner, from its next version on; all earlier versions are published. `txn_id` as above.
 
     In-commit timestamps stay enabled. Raises `InvalidRequestError` for a table without an owner,
     `CommitRejectedError` (reason `OWNER_REFUSES` and others), `OutcomeUnknown`.
     """
-    retries = RetryPolicy(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
+    retries = RetryPolicy(table.environment, label=f"the hand-back of {table.label}")
     identity = txn_id or table.environment.new_id()
     while True:
         snapshot = table.snapshot()

@@ -70,7 +70,7 @@ LONGEST_PAUSE: Final = 0.25
 class RetryPolicy:
     """The tries of one transaction."""
 
-    def __init__(self, environment: Environment, *, max_tries: int, label: str) -> None:
+    def __init__(self, environment: Environment, *, label: str, max_tries: int = DEFAULT_MAX_TRIES) -> None:
         self.tries = 0
         self._max_tries = max_tries
         self._environment = environment
@@ -81,7 +81,7 @@ class RetryPolicy:
         if self.tries >= self._max_tries:
             raise errors.LostRaceError(
                 f"{self._label} was proposed {self.tries} times and lost each race, the last one for version "
-                f"{version - 1}; try again with fewer writers, or allow more than {self._max_tries} tries",
+                f"{version - 1}; try again with fewer writers",
                 tries=self.tries,
                 version=version,
             )
