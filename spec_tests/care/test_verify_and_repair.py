@@ -3,9 +3,7 @@
 import errno
 import json
 import shutil
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 import refimpl
 from refimpl.care import repair as repair_module
 from refimpl.care.repair import repair
-from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
+from refimpl.care.verify import AHEAD_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.client.create import Creation
 from refimpl.client.ownership import hand_back
 from refimpl.owner.local import LocalOwner
@@ -32,7 +30,6 @@ from refimpl.protocol.commits import (
     Ratified,
     RejectionReason,
     StagedProposal,
-    VersionGap,
 )
 from refimpl.protocol.errors import (
     CorruptionError,
@@ -44,7 +41,7 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
 )
 from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
-from refimpl.storage.environment import Environment, HostLock, clock_ms, host_lock
+from refimpl.storage.environment import Environment, clock_ms
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 from spec_tests.support import builders
@@ -375,17 +372,6 @@ def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> N
     assert setting.owner.resolve("t").halted is None
 
 
-def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
-    """The file that the process has open is no longer in the folder. This process writes before it reads."""
-    setting.back_up()
-    setting.restore()
-    with setting.owner.lock(), setting.owner.ledger.write() as writer:
-        table = setting.owner.required(writer, setting.table.table_id)
-        writer.set(table, halted="written just now")
-    resolved = refimpl.open(setting.directory, create=True).owner.resolve("t")
-    assert resolved.halted == "written just now"
-
-
 def test_a_table_that_was_handed_back_is_not_verified(setting: Setting) -> None:
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
@@ -466,21 +452,6 @@ def test_altered_inline_bytes_are_not_served(tmp_path: Path) -> None:
         with pytest.raises(CorruptLedgerError):
             ask()
     assert setting.errors() == {"stored-altered"}
-
-
-def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> None:
-    setting.commit(1)
-    assert ("note", "orphaned-staged-files") not in setting.codes()
-    setting.proposal(1)
-    setting.proposal(2)
-    (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
-    assert left_over.message.startswith("1 staged file (")
-    assert " of a ratified version is left over; repair removes it when it is 24 hours old" in left_over.message
-    assert not left_over.repairable, "repair keeps it for a day"
-    late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * ORPHAN_AGE_MS)
-    with refimpl.open(setting.directory, environment=late) as tomorrow:
-        assert [finding.repairable for finding in verify(tomorrow.owner) if finding.code == left_over.code] == [True]
-    assert len(setting.log.staged_listing(FOLDER)) == 3
 
 
 def test_verify_names_the_folder_of_a_dropped_table(setting: Setting) -> None:
@@ -583,28 +554,6 @@ def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting
     assert ("error", "published-missing") in verified(setting, "read", setting.file(2), setting.file(2).unlink)
 
 
-def test_long_cleanup_meanwhile_is_no_damage(setting: Setting) -> None:
-    """Both checks of the table lost a file between their listing and their read."""
-    setting.publish(1, 2)
-    checkpoint(setting, 2)
-
-    listed = False
-
-    def clean_up(operation: str, path: Path) -> bool:
-        nonlocal listed
-        if operation == "read" and listed and path in (setting.file(0), setting.file(1)):
-            path.unlink()
-            listed = False
-        listed = listed or (operation == "list_directory" and path == setting.log.folder)
-        return False
-
-    files = FailingFiles()
-    files.fail_when = clean_up
-    with refimpl.open(setting.directory, environment=Environment(files=files)) as other:
-        assert [finding.code for finding in verify(other.owner)] == ["orphaned-staged-files"]
-    assert not setting.file(0).exists()
-
-
 def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that are created while a folder is read may be in the listing or not."""
     setting.publish(1, 2)
@@ -617,42 +566,6 @@ def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monk
     monkeypatch.setattr(LogStore, "listing", without_the_first)
     assert setting.codes() == {("note", "orphaned-staged-files")}
     assert next(times) > 1
-
-
-def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
-    """Its promise is open while verify reads the ledger."""
-    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
-        table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
-    asks, codes = threading.Event(), []
-
-    def announced_lock(path: Path) -> HostLock:
-        lock = host_lock(path)
-
-        def taken() -> AbstractContextManager[object]:
-            asks.set()
-            return lock()
-
-        return taken
-
-    def check() -> None:
-        with refimpl.open(tmp_path / "lake", environment=Environment(host_lock=announced_lock)) as other:
-            asks.clear()
-            codes.extend(finding.code for finding in verify(other.owner))
-        asks.set()
-
-    checking, files = threading.Thread(target=check), FailingFiles()
-
-    def linking(operation: str, path: Path) -> bool:
-        if operation == "link":
-            checking.start()
-            assert asks.wait(120)
-        return False
-
-    files.fail_when = linking
-    with refimpl.open(tmp_path / "lake", environment=Environment(files=files)) as writing:
-        assert isinstance(table.through(writing).commit(1), Ratified)
-    checking.join()
-    assert codes == []
 
 
 # Tables that an engine announces, and then creates or converts by itself (DELTA_SPARK.md)
@@ -670,21 +583,6 @@ def log_of(warehouse: refimpl.Warehouse, table: ResolvedTable) -> LogStore:
 
 def put(log: LogStore, version: int, content: bytes) -> None:
     assert log.put_if_absent(log_path.commit(version), content)
-
-
-def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Warehouse) -> None:
-    table = announced(warehouse)
-    assert table.state is TableState.STAGING
-    assert warehouse.owner.adopt(table.table_id) == VersionGap(latest_ratified_version=None)
-    content = builders.first_version(COORDINATED_COMMITS)
-    put(log_of(warehouse, table), 0, content)
-    outcome = warehouse.owner.adopt(table.table_id)
-    assert isinstance(outcome, Ratified)
-    assert outcome.commit.size == len(content)
-    mine = builders.owned(warehouse, "orders")
-    assert mine.table_id == table.table_id
-    assert isinstance(mine.commit(1), Ratified)
-    assert mine.published() == [0, 1]
 
 
 def test_versions_before_an_adopted_one_are_durable_first(tmp_path: Path) -> None:
@@ -764,16 +662,6 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
     staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
     put(log_of(warehouse, staged), 0, builders.first_version(MANAGED_COMMIT))
     assert warehouse.tables() == ["orders", "sales"]  # the creator has not registered `ours` yet
-
-
-@pytest.mark.parametrize("by", ["location", "table_id"])
-def test_a_table_that_was_announced_and_created_is_found_by_location_and_id(
-    warehouse: refimpl.Warehouse, by: str
-) -> None:
-    table = announced(warehouse)
-    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.STAGING
-    put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
-    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.ACTIVE
 
 
 def test_an_unreadable_announced_table_hides_no_other_table(warehouse: refimpl.Warehouse) -> None:

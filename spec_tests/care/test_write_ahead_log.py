@@ -10,29 +10,24 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 import pytest
 
 import refimpl
-from conformance.simulation.disk import Disk, SimulatedFiles
-from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
-from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.care import watched_ledger
 from refimpl.owner.ledger import FILE_NAME, connect
 from refimpl.protocol.commits import Ratified
 from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.storage.environment import Environment
-from refimpl.storage.files import Files, PosixFiles, lock_description
+from refimpl.storage.files import PosixFiles, lock_description
 from spec_tests.support.builders import START, append, create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened
 
-LOOKS = {Kind.STAT, Kind.LIST, Kind.READ}
 HEADER, FRAME = 32, 24 + 4096
 
 
@@ -47,21 +42,6 @@ def visited_by_another_client(ledger: Path) -> None:
     """Another SQLite client opens and closes the ledger. The last client that closes a database removes its log."""
     look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM commits').fetchall()"
     subprocess.run([sys.executable, "-c", f"{look}; c.close()", str(ledger)], check=True)
-
-
-def test_another_client_does_not_remove_the_log_of_an_owner(tmp_path: Path) -> None:
-    """POSIX drops a process's locks on a file when it closes any descriptor of that file."""
-    with opened(tmp_path / "w") as first:
-        table = create(first, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-        with opened(tmp_path / "w") as second:
-            log = log_of(first)
-            before = log.stat().st_ino
-            visited_by_another_client(first.owner.ledger.path)
-            assert log.stat().st_ino == before
-            assert isinstance(table.commit(2), Ratified)
-            assert isinstance(table.through(second).commit(3), Ratified)
-    with opened(tmp_path / "w") as third:
-        assert list(owned(third, "orders").history()) == [0, 1, 2, 3]
 
 
 def looked_at_by_python(ledger: Path) -> None:
@@ -231,43 +211,6 @@ def test_commit_during_a_removal_of_the_log_is_unknown(tmp_path: Path) -> None:
 # A sync that failed
 
 
-def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> Environment:
-    """The environment of one start on a simulated host."""
-    return Environment(
-        files=cast(Files, SimulatedFiles(disk, hook=hook)),
-        connect=sqlite.mounted(disk, hook=hook),
-        host_lock=lambda _path: nullcontext,
-        host_queue=lambda _path: lambda: nullcontext(False),
-    )
-
-
-def test_a_restart_rewrites_the_last_transaction_first() -> None:
-    """After a failed sync, the next sync does nothing: only bytes that are written again become durable."""
-    disk, folder, seen = Disk(), Path("/warehouse"), list[str]()
-
-    def hook(effect: Effect) -> None:
-        if effect.moment is Moment.AFTER and effect.kind not in LOOKS:
-            seen.append(f"{effect.kind.value} {Path(effect.target).name}")
-
-    with SimulatedSqlite() as sqlite:
-        warehouse = refimpl.open(folder, environment=simulated(disk, sqlite), create=True)
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-        proposal = table.propose(1, append(START + 1))
-        disk.failing_sync = disk.syncs + 1
-        with pytest.raises(OutcomeUnknown):
-            warehouse.owner.commit(table.table_id, 1, proposal)
-        number = disk.find(log_of(warehouse))
-        assert number is not None
-        log = disk.numbered(number)
-        assert log.durable != bytes(log.content)
-        warehouse.close()
-        again = refimpl.open(folder, environment=simulated(disk, sqlite, hook))
-        assert log.durable == bytes(log.content)
-        assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
-        assert owned(again, "orders").latest == 1
-        again.close()
-
-
 @pytest.mark.parametrize("kib", [60, 130, 1000])
 def test_a_ledger_whose_last_transaction_is_large_is_opened(tmp_path: Path, kib: int) -> None:
     """SQLite cannot write 128 KiB at once: the owner reported a full disk at every start."""
@@ -333,19 +276,6 @@ def test_damaged_log_is_rejected_and_not_changed(tmp_path: Path, damage: Callabl
         assert owned(warehouse, "orders").latest == 5
 
 
-@pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size - FRAME, lambda size: size - 4000])
-def test_incomplete_last_transaction_is_ignored(tmp_path: Path, left: Callable[[int], int]) -> None:
-    """It cannot be distinguished from a last transaction that was damaged later."""
-    with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
-        log = log_of(warehouse)
-    log.write_bytes(log.read_bytes()[: left(log.stat().st_size)])
-    with opened(tmp_path / "w") as warehouse:
-        table = owned(warehouse, "orders")
-        assert table.latest == 4
-        table.land()
-
-
 @pytest.mark.parametrize("first", [0, 1], ids=["its first frame", "a later one"])
 def test_a_torn_header_without_commits_is_no_damage(tmp_path: Path, first: int) -> None:
     """After a failed sync, a transaction stays behind the end of the log. The next writer overwrites it, and dies after
@@ -363,18 +293,6 @@ def test_a_torn_header_without_commits_is_no_damage(tmp_path: Path, first: int) 
     with opened(tmp_path / "w") as warehouse:
         assert [table.name for table in warehouse.owner.tables()] == ["orders"]
         assert owned(warehouse, "orders").latest == 5
-
-
-def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> None:
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=8)
-        with warehouse.owner.lock():
-            warehouse.owner.ledger.fold()
-        size = log_of(warehouse).stat().st_size
-        table.land(1)
-        assert log_of(warehouse).stat().st_size == size, "the log restarts from its beginning"
-    with opened(tmp_path / "w") as warehouse:
-        assert owned(warehouse, "orders").latest == 9
 
 
 def test_a_log_that_restarts_while_it_is_opened_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ import decimal
 import errno
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -17,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -27,7 +24,6 @@ from refimpl.protocol.actions import Action, Add, DeletionVector, DomainMetadata
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.protocol.table_feature import MANAGED_COMMIT, TableFeature
-from refimpl.storage.environment import Environment
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
 from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, failing, hide, once, state
@@ -50,30 +46,6 @@ from spec_tests.support.written_log import (
     row,
     v2,
 )
-
-
-@every_kind
-def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeature | None) -> None:
-    """Delta's protocol, "Checkpoints": a reader of the checkpoint does not need older commits."""
-    table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
-    rows = busy(setting, table, 5)
-    commit(table, lambda t: t.set_domain("some", '{"a":1}'))
-    before = table.snapshot()
-    made = write_checkpoint(table)
-    assert (made.version, made.name) == (6, log_path.classic_checkpoint(6))
-    assert json.loads(table.log.read(LAST_CHECKPOINT)) == {
-        "version": 6,
-        "size": made.actions,
-        "sizeInBytes": made.size,
-        "numOfAddFiles": len(before.files),
-    }
-    assert made.actions == 2 + 1 + 1 + len(before.tombstones) + len(before.files)
-    hide(table, *range(6))
-    after = setting.again(table).snapshot()
-    assert after.loaded.segment.checkpoint_version == 6
-    assert state(after) == state(before)
-    read = after.to_arrow()
-    assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
 
 
 @pytest.mark.parametrize("files", [0, 1, 2, 3, 4, 7])
@@ -285,24 +257,6 @@ def test_sidecars_are_durable_before_a_checkpoint_names_them(
     assert all(step in remaining for step in order), storage.done
 
 
-def test_sidecars_stay_when_the_checkpoint_is_visible(setting: Setting, storage: FailingFiles) -> None:
-    """The sync of the folder fails after the rename made the checkpoint visible."""
-    table = setting.table(None, properties=V2)
-    busy(setting, table, 3)
-    before = state(table.snapshot())
-
-    def after_the_rename(operation: str, path: Path) -> bool:
-        return operation == "fsync_directory" and any(".checkpoint." in entry.name for entry in table.log.listing())
-
-    storage.fail_when = after_the_rename
-    with pytest.raises(OSError, match="injected"):
-        write_checkpoint(table)
-    storage.fail_when = lambda operation, path: False
-    hide(table, *range(3))
-    assert sidecars(table)
-    assert state(setting.again(table).snapshot()) == before
-
-
 def test_sidecars_stay_when_the_checkpoint_may_appear_later(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object store may carry out a request that it did not answer."""
     table = setting.table(None, properties=V2)
@@ -371,28 +325,6 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 class TestKinds:
-    @pytest.mark.parametrize("counted", [True, False])
-    def test_null_columns_are_not_read(
-        self, log: WrittenLog, monkeypatch: pytest.MonkeyPatch, *, counted: bool
-    ) -> None:
-        """Only if the footer counts the nulls."""
-        file, batches = io.BytesIO(), pq.ParquetFile.iter_batches
-        pq.write_table(
-            pq.read_table(io.BytesIO(classic_content(STATE))), file, row_group_size=2, write_statistics=counted
-        )
-        log.write(log_path.classic_checkpoint(5), file.getvalue())
-        read: dict[str, list[int]] = {}
-
-        def recorded(file: pq.ParquetFile, *, columns: list[str], row_groups: list[int], **options: Any) -> Any:
-            read.update(dict.fromkeys(columns, row_groups))
-            return batches(file, columns=columns, row_groups=row_groups, **options)
-
-        monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
-        check(log.table().snapshot(), version=5)
-        assert read["txn"] == ([3] if counted else [0, 1, 2, 3, 4])
-        assert "add.path" in read
-        assert ("add.deletionVector" in read) is not counted
-
     def test_a_multi_part_checkpoint(self, log: WrittenLog) -> None:
         for number in range(1, 4):
             log.write(part(5, number, 3).name, classic_content(STATE[number - 1 :: 3]))
@@ -575,23 +507,3 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     assert (without.in_commit_timestamp, without.warnings) == (None, ()), "an unknown time disagrees with no checksum"
     with pytest.raises(CorruptLogError):
         _ = without.timestamp
-
-
-@pytest.mark.longer
-def test_first_operations_of_a_process_import_no_pandas(tmp_path: Path) -> None:
-    """Arrow imports it for the first number that Python hands over; that takes more time than the operation."""
-    schema = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])
-    table = create_filesystem_table(tmp_path / "t", Environment(), schema, partition_columns=["day"])
-    for number in range(2):
-        table.append(pa.table({"id": [number], "price": [1.5], "day": [datetime.date(2026, 1, 1 + number)]}, schema))
-    write_checkpoint(table)
-    script = (
-        "import sys; from refimpl.client.table import Table; table = Table.by_path(sys.argv[1])\n"
-        "print(len(table.snapshot().to_arrow()), 'sqlglot' in sys.modules)\n"
-        "print(len(table.snapshot().to_arrow(where='id = 1 AND price < 2.5')))\n"
-        "table.update({'price': 'price * 2', 'id': '7'}, \"day = '2026-01-01'\"); table.delete('price = 1.5')\n"
-        "print(len(table.snapshot().to_arrow(where='id > 5')), 'pandas' in sys.modules)"
-    )
-    words = [sys.executable, "-c", script, str(table.location)]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    assert printed == ["2", "False", "1", "1", "False"]

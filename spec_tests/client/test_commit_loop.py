@@ -153,22 +153,6 @@ def test_a_writer_checks_for_winners_before_it_proposes(
     assert setting.paths(table) == {"mine", "theirs", "next"}
 
 
-@pytest.mark.parametrize("position", [0, 1, 2])
-@pytest.mark.parametrize("owned", [True, False])
-def test_each_of_several_winners_is_checked(setting: Setting, position: int, owned: bool) -> None:
-    """One of three winners conflicts; the others are harmless."""
-    table = setting.table() if owned else setting.table(None)
-    transaction = table.transaction()
-    transaction.read_files("month = '02'")
-    transaction.add(adding("mine"))
-    for number in range(3):
-        setting.append(table, f"theirs-{number}", month="02" if number == position else "03")
-    with pytest.raises(errors.ConcurrentAppendError) as caught:
-        transaction.commit()
-    assert caught.value.version == 1 + position
-    assert setting.again(table).snapshot().version == 3
-
-
 def test_a_winner_missing_from_the_answer_is_checked_too(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer holds only the newer of two winners. The older one may be the one that conflicts."""
     table = setting.table()

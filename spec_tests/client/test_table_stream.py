@@ -92,13 +92,6 @@ def test_a_publication_between_two_batches_repeats_no_row(
         assert sorted([*first, *(number for batch in rest for number in batch)]) == [1, 2, 3]
 
 
-def test_files_of_one_commit_are_counted(table: Table) -> None:
-    stream = TableStream(table, StreamOptions(starting_version="latest"))
-    start = stream.initial()
-    commit(table, *[lambda t, n=n: t.add(*t.data_file_writer().write_all([rows(n)])) for n in range(3)])
-    assert [len(batch) for batch in drained(table, stream, start, max_files=2)] == [2, 1]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

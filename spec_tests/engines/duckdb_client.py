@@ -1,14 +1,6 @@
-"""DuckDB as a client of the Delta API, with a server's tables as `unity.default.NAME`.
-
-`python -m spec_tests.engines.duckdb_client URL TABLE FIRST COUNT` is a process that writes rows with one INSERT each.
-It starts when it reads a line. At the end it prints two counts of failed INSERTs: `refused`, whose row was missing, and
-`landed`, whose row was in the table. After a failed INSERT the process looks for the row before it tries again, so it
-writes every row once without transactions of its own.
-"""
+"""DuckDB as a client of the Delta API, with a server's tables as `unity.default.NAME`."""
 
 import importlib.util
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +10,6 @@ import duckdb
 
 EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
 """The extensions in the order in which they are loaded, from the packages `duckdb-extension-...` of PyPI."""
-TRIES: Final = 200
 QUIET: Final = {
     "allow_unsigned_extensions": "true",
     "autoinstall_known_extensions": "false",
@@ -53,39 +44,3 @@ def _extension(name: str) -> Path:
     assert package.origin is not None
     (extension,) = Path(package.origin).parent.rglob(f"{name}.duckdb_extension")
     return extension
-
-
-def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
-    """Insert each number as a row. Returns the number of INSERTs that were refused, and of those that failed although
-    they landed."""
-    refused = landed = 0
-    while numbers:
-        with attached(url) as connection:
-            if refused + landed and _there(connection, table, numbers[0]):
-                refused, landed, numbers = refused - 1, landed + 1, numbers[1:]
-            try:
-                while numbers:
-                    connection.execute(f"INSERT INTO unity.default.{table} VALUES ({numbers[0]}, 'duckdb')")
-                    numbers = numbers[1:]
-            except duckdb.TransactionException:
-                refused += 1
-        if refused > TRIES:
-            raise TimeoutError(f"row {numbers[0]}: {refused} INSERTs were refused")
-    return refused, landed
-
-
-def _there(connection: duckdb.DuckDBPyConnection, table: str, number: int) -> bool:
-    count = connection.execute(f"SELECT count(*) FROM unity.default.{table} WHERE id = {number}")
-    return bool(count.fetchall() != [(0,)])
-
-
-def main() -> None:
-    url, table, first, count = sys.argv[1:]
-    print("ready", flush=True)
-    sys.stdin.readline()
-    refused, landed = write(url, table, [int(first) + number for number in range(int(count))])
-    print(json.dumps({"refused": refused, "landed": landed}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

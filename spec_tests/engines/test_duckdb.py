@@ -126,11 +126,3 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-CLIENT-02"),
         ("a-transaction-after-a-lost-race-starts-anew", "PROFILE-CLIENT-02"),
     }
-
-
-def _started(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    for duck in ducks:
-        assert duck.stdin is not None
-        duck.stdin.write("go\n")
-        duck.stdin.flush()
-    return ducks

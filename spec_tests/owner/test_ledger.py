@@ -9,16 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import apsw
 import pytest
 
 import refimpl
 from refimpl import warehouse as warehouse_module
-from refimpl.care import watched_ledger
 from refimpl.care.verify import DEEPEST
-from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
@@ -42,15 +40,7 @@ from spec_tests.support.builders import (
     replace_ledger,
     sql,
 )
-from spec_tests.support.faults import (
-    OPENING,
-    FailingFiles,
-    Faults,
-    FaultyConnection,
-    disk_is_broken,
-    disk_is_full,
-    opened,
-)
+from spec_tests.support.faults import OPENING, FailingFiles, Faults, FaultyConnection, disk_is_broken, opened
 from spec_tests.support.lock_watch import Watch
 
 
@@ -258,19 +248,6 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 # The disk below the ledger
 
 
-def test_commit_on_a_full_disk_is_an_error_without_effect(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-    before = table.history()
-    faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-    with pytest.raises(OwnerUnavailableError):
-        table.through(failing).commit(2)
-    assert table.history() == before
-    table.land()  # by another connection, although the failed one has done nothing since
-    assert table.through(failing).history() == table.history(), "the owner can still read"
-    faults.abandon()
-
-
 def test_ledger_records_a_version_only_once(warehouse: refimpl.Warehouse) -> None:
     """The ledger's primary key prevents a second record, even if `decide` is wrong."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
@@ -445,30 +422,6 @@ def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
             assert warehouse.owner.ledger.integrity_errors() == []
 
 
-def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
-    watch = Watch()
-    ledger = WatchedLedger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
-    ledger.create()
-    assert watch.seen[-4:] == ["journal", "fsync ledger.new", "replace ledger.sqlite", "fsync " + tmp_path.name + "/"]
-    assert watch.outside == []
-    before = len(watch.seen)
-    ledger.create()
-    assert watch.seen[before:] == []
-    assert version_of(ledger.path) == (SCHEMA_VERSION, "wal")
-
-
-def test_unfinished_ledger_of_a_killed_first_start_is_replace_ledger(tmp_path: Path) -> None:
-    folder = tmp_path / "warehouse" / "_owner"
-    folder.mkdir(parents=True)
-    unfinished = (folder / FILE_NAME).with_suffix(".new")
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        unfinished.with_name(unfinished.name + suffix).write_bytes(b"half of it" * 1000)
-    with opened(tmp_path / "warehouse") as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-        assert warehouse.owner.ledger.integrity_errors() == []
-    assert not unfinished.exists()
-
-
 @pytest.mark.parametrize("interrupted", ["BEGIN IMMEDIATE", "COMMIT"])
 def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: str) -> None:
     """After BEGIN, or before COMMIT. Other processes could not write until this one did something again."""
@@ -494,23 +447,6 @@ def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: st
         with opened(tmp_path / "w") as other:
             table.through(other).land(1)
         assert table.latest == 1
-
-
-@pytest.mark.parametrize("following", ["a read", "a commit"])
-def test_interruption_before_the_end_of_a_transaction_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, following: str
-) -> None:
-    """Ctrl-C may come at the call of the function that ends the transaction. It was reported as a damaged ledger, with
-    the advice to restore a backup: that would have lost commits."""
-    with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(WatchedLedger, "end", Mock(side_effect=KeyboardInterrupt))
-            table.commit(1)
-        if following == "a commit":
-            with opened(tmp_path / "w") as other:  # the lock is free, so the transaction is no longer open
-                table.through(other).land(1)
-        assert table.latest == (1 if following == "a commit" else 0)
 
 
 def test_an_interrupted_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,23 +522,6 @@ def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
 
 
-def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
-    """Calls the fork hooks directly. Other tests here fork a process."""
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-        watched_ledger.before_fork()
-        watched_ledger.after_fork_in_child()
-        assert table.latest == 0
-        with warehouse.owner.ledger.read():
-            watched_ledger.before_fork()
-            watched_ledger.after_fork_in_child()
-            with (
-                ThreadPoolExecutor(1) as other,
-                pytest.raises(OwnerUnavailableError, match="forked inside a transaction"),
-            ):
-                other.submit(table.owner.get_commits, table.table_id).result()
-
-
 def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
     newer = bare(tmp_path / "other")
     sql(newer, f"PRAGMA user_version={SCHEMA_VERSION + 1}")
@@ -624,21 +543,6 @@ def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
             assert isinstance(other.submit(table.commit, version).result(), Ratified)
             assert isinstance(table.commit(version + 1), Ratified)
         other.submit(warehouse.close).result()
-
-
-def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
-    """The process that renamed the ledger into place may have died before it synced the folder."""
-    folded(tmp_path / "w")
-    faults, before_connect = Faults(), list[list[str]]()
-
-    def connect(path: Path) -> apsw.Connection:
-        before_connect.append(list(faults.seen))
-        return apsw.Connection(str(path))
-
-    environment = Environment(files=faults.environment().files, connect=connect)
-    with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
-        assert before_connect == [["fsync _owner/"]]
-        assert owned(warehouse, "orders").latest == 20
 
 
 # Opening a warehouse

@@ -26,7 +26,16 @@ from spec_tests.support.builders import (
     ownership_change,
     replace_ledger,
 )
-from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_full, opened
+from spec_tests.support.faults import (
+    OPENING,
+    FailingFiles,
+    Faults,
+    crashed,
+    dies_after,
+    disk_is_broken,
+    disk_is_full,
+    opened,
+)
 
 CONTENT = append(START + 1)
 
@@ -63,6 +72,16 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
         assert table.latest == 1
 
 
+def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    proposal = DirectProposal(attempt=new_attempt(), content=append(START + 1))
+    faults = Faults(fail_from=OPENING + 6, error=disk_is_broken)
+    with pytest.raises(OutcomeUnknown) as caught:
+        crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal))
+    assert (caught.value.table_id, caught.value.version, caught.value.attempt) == (table.table_id, 1, proposal.attempt)
+
+
 def no_room() -> Faults:
     """A disk without room for a temporary file. Existing files can be synced."""
     return Faults(failing="write temporary", error=disk_is_full)
@@ -83,25 +102,6 @@ def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
         assert warehouse.owner.resolve("orders").halted is None
         assert isinstance(warehouse.owner.attempt_outcome(table_id, attempt), Landed)
         owned(warehouse, "orders").land()
-
-
-def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
-    directory = tmp_path / "warehouse"
-    with opened(directory) as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    died = crashed(directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").backfill())
-    assert died is None
-    full = no_room()
-    troubled = refimpl.open(directory, environment=full.environment(), create=True)
-    with pytest.raises(OwnerUnavailableError):
-        owned(troubled, "orders").backfill()
-    full.abandon()
-    with opened(directory) as warehouse:
-        table = owned(warehouse, "orders")
-        assert warehouse.owner.resolve("orders").halted is None
-        table.backfill()
-        assert table.published() == [0, 1, 2]
-        table.land()
 
 
 # A take-over that was interrupted

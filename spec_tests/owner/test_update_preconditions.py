@@ -1,6 +1,6 @@
 """Changes of a catalog besides commits, and their preconditions; and the description of a table that changes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,6 @@ def test_new_description_in_the_log_replaces_the_catalogs_comment(table: OwnedTa
         description_now = owner.describe(table.table_id)
         assert description_now.metadata.description == description
         assert description_now.catalog_properties == (kept if description is None else {"team": "a"})
-
-
-def publish(table: OwnedTable, versions: Iterable[int]) -> None:
-    truth = table.history()
-    for version in versions:
-        (table.log.folder / log_path.commit(version)).write_bytes(truth[version])
 
 
 @pytest.mark.parametrize("with_commit", [False, True])

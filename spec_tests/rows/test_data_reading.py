@@ -200,22 +200,6 @@ class TestTypes:
         assert all_rows(log) == [{"Id": 7, "S": row, "L": [row], "M": [("a", row)], "Month": "05"}]
         assert log.table().snapshot().to_arrow(["Id"], where="s.key = 'k'").num_rows == 1
 
-    @pytest.mark.parametrize(
-        "kind",
-        [
-            pa.large_list(pa.struct([("n", pa.string())])),
-            pa.list_(pa.struct([("n", pa.string())]), 1),
-            pa.list_(pa.struct([("n", pa.dictionary(pa.int32(), pa.string()))])),
-        ],
-        ids=["large list", "list of fixed size", "dictionary"],
-    )
-    def test_columns_are_found_in_any_case_with_arrow_types(self, tmp_path: Path, kind: pa.DataType) -> None:
-        """Polars and pandas write such types. Arrow stores them in the file's footer and restores them."""
-        schema = pa.schema([("l", pa.list_(pa.struct([("N", pa.string())])))])
-        log = log_of(tmp_path, schema)
-        write(log, "x.parquet", pa.table({"l": pa.array([[{"n": "a"}], None], kind)}))
-        assert all_rows(log) == [{"l": [{"N": "a"}]}, {"l": None}]
-
     def test_an_exact_column_name_wins_over_one_in_another_case(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, pa.schema([("id", pa.int64())]))
         write(log, "x.parquet", {"ID": [1], "id": [2]})

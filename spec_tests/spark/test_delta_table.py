@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ ROWS = pa.table(
     schema=SCHEMA,
 )
 SOURCE = pa.table({"id": [2, 4, 7, None], "month": [1, 2, 3, 1], "name": ["B", "D", "G", "N"]}, schema=SCHEMA)
-TWICE = pa.concat_tables([SOURCE, SOURCE])
 
 
 def made(warehouse: Warehouse, name: str, columns: tuple[str, ...] = ("month", "name")) -> Table:
@@ -47,65 +45,6 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 def on_spark(table: DeltaTable, spark: SparkSession) -> Any:
     return table.merge(spark.createDataFrame(SOURCE), "target.id = source.id AND target.month < 9")
-
-
-def plainly(table: Table) -> Any:
-    return table.merge(SOURCE, "target.id = source.id AND target.month < 9")
-
-
-OPERATIONS: list[tuple[str, Callable[[DeltaTable, SparkSession], Any], Callable[[Table], Any]]] = [
-    ("DELETE", lambda t, _: t.delete("id > 1 AND name <> 'd'"), lambda t: t.delete("id > 1 AND name <> 'd'")),
-    ("DELETE of partitions", lambda t, _: t.delete("month = 2"), lambda t: t.delete("month = 2")),
-    ("DELETE of nothing", lambda t, _: t.delete("id = 99"), lambda t: t.delete("id = 99")),
-    (
-        "UPDATE",
-        lambda t, _: t.update({"month": "month + 1", "name": "upper(name)"}, "id <> 5"),
-        lambda t: t.update({"month": "month + 1", "name": "upper(name)"}, "id <> 5"),
-    ),
-    (
-        "MERGE",
-        lambda t, spark: (
-            on_spark(t, spark)
-            .whenMatchedDelete("source.name = 'B'")
-            .whenMatchedUpdate(set={"name": "concat(source.name, target.name)"})
-            .whenNotMatchedInsertAll("source.id IS NOT NULL")
-            .whenNotMatchedBySourceUpdate("target.id = 1", {"month": 8})
-            .whenNotMatchedBySourceDelete("target.id > 5")
-            .execute()
-        ),
-        lambda t: (
-            plainly(t)
-            .when_matched_delete("source.name = 'B'")
-            .when_matched_update({"name": "source.name || target.name"})
-            .when_not_matched_insert_all("source.id IS NOT NULL")
-            .when_not_matched_by_source_update({"month": 8}, "target.id = 1")
-            .when_not_matched_by_source_delete("target.id > 5")
-            .execute()
-        ),
-    ),
-    (
-        "MERGE that deletes rows that several source rows match",
-        lambda t, spark: (
-            t.merge(spark.createDataFrame(TWICE), "target.id = source.id")
-            .whenMatchedDelete()
-            .whenNotMatchedInsertAll()
-            .whenNotMatchedBySourceUpdate("target.id = 1", {"month": 8})
-            .execute()
-        ),
-        lambda t: (
-            t.merge(TWICE, "target.id = source.id")
-            .when_matched_delete()
-            .when_not_matched_insert_all()
-            .when_not_matched_by_source_update({"month": 8}, "target.id = 1")
-            .execute()
-        ),
-    ),
-    (
-        "MERGE that only inserts",
-        lambda t, spark: on_spark(t, spark).whenNotMatchedInsert(values={"id": "source.id"}).execute(),
-        lambda t: plainly(t).when_not_matched_insert({"id": "source.id"}).execute(),
-    ),
-]
 
 
 def test_only_changed_files_are_rewritten_at_escaped_paths(delta: DeltaConnection, warehouse: Warehouse) -> None:
