@@ -186,7 +186,9 @@ for function, epilog in (
     ),
     (
         running.replay,
-        examples("replay report/findings/some-case/finding.json", "replay finding.json 'stdio:./my-owner --debug'"),
+        examples(
+            "replay report/findings/some-case/finding.json", "replay finding.json --subject 'stdio:./my-owner --debug'"
+        ),
     ),
     (
         matrix.matrix,
@@ -217,11 +219,7 @@ for function, epilog in (
     (
         learning.learn,
         examples(
-            "learn my-owner",
-            "learn my-owner --language rust",
-            "learn my-owner check",
-            "learn my-owner watch",
-            "learn my-owner hint --deeper",
+            "learn my-owner", "learn my-owner --language rust", "learn my-owner check", "learn my-owner hint --deeper"
         ),
     ),
     (reporting.findings, examples("findings", "findings ID")),

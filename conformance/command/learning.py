@@ -1,10 +1,7 @@
 """The commands `learn` and `new`: build your own commit owner, with the kit as the judge or without a course."""
 
 import re
-import sys
 import textwrap
-import time
-from collections.abc import Callable
 from enum import StrEnum
 from itertools import groupby
 from json import dumps as encode_json
@@ -29,9 +26,6 @@ SHOWN_EXCHANGES: Final = 3
 _SHORT_ID: Final = re.compile(r"\b[0-9a-f]{4}\.\.\.")
 LONGEST: Final = 700
 """The maximum length of a headline, which may contain the end of an owner's standard error."""
-POLL_SECONDS: Final = 0.2
-"""Seconds between two checks for changed files of an exercise."""
-SOURCES: Final = (".py", ".mjs", ".js", ".json", ".rs", ".go", ".java", ".toml", ".xml")
 LONGEST_STRING: Final = 48
 """The maximum length of a string in a shown exchange."""
 _UUID: Final = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
@@ -39,7 +33,6 @@ _UUID: Final = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[
 
 class Action(StrEnum):
     CHECK = "check"
-    WATCH = "watch"
     HINT = "hint"
 
 
@@ -48,9 +41,8 @@ def learn(
     action: Annotated[
         str | None,
         argument(
-            "check|watch|hint",
-            "`check`: judge the owner; `watch`: judge it again after each save; `hint`: show a hint for the "
-            "current stage (default: create the exercise folder)",
+            "check|hint",
+            "`check`: judge the owner; `hint`: show a hint for the current stage (default: create the exercise folder)",
             show_default=False,
         ),
     ] = None,
@@ -84,26 +76,7 @@ def learn(
     if action == Action.HINT:
         _hint(exercise, stage, patience, deeper=deeper)
         return
-    if action == Action.CHECK:
-        raise typer.Exit(_check(exercise, stage, patience))
-    last: int = ExitCode.INCOMPLETE
-
-    def judged() -> None:
-        nonlocal last
-        if sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
-        try:
-            last = _check(exercise, stage, patience)
-        except UnusableError as error:
-            last = error.exit_code
-            say(f"error: {error.problem}")
-        say(f"watching {directory}; Ctrl-C ends")
-        sys.stdout.flush()
-
-    try:
-        watch(directory, judged)
-    except KeyboardInterrupt:
-        raise typer.Exit(last) from None
+    raise typer.Exit(_check(exercise, stage, patience))
 
 
 def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool) -> None:
@@ -115,7 +88,7 @@ def _consistent(action: str | None, *, language: str | None, stage: int | None, 
     if deeper and action != Action.HINT:
         raise UnusableError("--deeper works only with the action hint")
     if stage is not None and action is None:
-        raise UnusableError("--stage needs an action: check, watch or hint")
+        raise UnusableError("--stage needs an action: check or hint")
     if stage is not None and not 1 <= stage <= len(STAGES):
         raise UnusableError(f"invalid --stage {stage}; expected 1 to {len(STAGES)}")
 
@@ -128,7 +101,7 @@ def _create(directory: Path, language: str | None) -> None:
     exercise = learn.create(directory, chosen)
     owner = exercise.owner.relative_to(directory)
     show(f"{directory}: {owner} is your owner; README.md and a page for each stage are the course")
-    show(f"read {directory / 'README.md'}, then: delta-commit-conformance learn {quote(str(directory))} watch")
+    show(f"read {directory / 'README.md'}, then: delta-commit-conformance learn {quote(str(directory))} check")
 
 
 # Judging
@@ -235,38 +208,6 @@ def _short(value: Any, field: str = "") -> Any:
         text = _UUID.sub(r"\1...", value)
         return text if len(text) <= LONGEST_STRING else f"{text[: LONGEST_STRING - 3]}..."
     return value
-
-
-# Watching
-
-
-def watch(folder: Path, judged: Callable[[], None]) -> None:
-    """Judge now, and again whenever a source file has changed. Only an exception ends it."""
-    seen: object = None
-    while True:
-        now = fingerprint(folder)
-        if now != seen:
-            seen = now
-            judged()
-        pause()
-
-
-def pause() -> None:
-    """Wait until the next check for changes."""
-    time.sleep(POLL_SECONDS)
-
-
-def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
-    """The names, times and sizes of the source files in the folder."""
-    files = set()
-    for path in (*folder.glob("*"), *folder.glob("src/**/*")):
-        try:
-            if path.suffix in SOURCES and path.is_file():
-                status = path.stat()
-                files.add((str(path), status.st_mtime_ns, status.st_size))
-        except FileNotFoundError:  # deleted between the listing and this call
-            continue
-    return frozenset(files)
 
 
 # Hints

@@ -89,9 +89,6 @@ SubjectArgument = Annotated[
 ClasspathOption = Annotated[
     str | None, option("--classpath JARS", "class path of a subject jvm:CLASS", show_default=False)
 ]
-EngineVersionOption = Annotated[
-    str | None, option("--engine-version VERSION", "version of a subject engine:NAME", show_default=False)
-]
 JsonOption = Annotated[bool, option("--json", "print one JSON document to stdout")]
 TimeoutOption = Annotated[str, option("--timeout TIME", "timeout of one answer, for example `10s` or `500ms`")]
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"

@@ -21,7 +21,6 @@ import typer
 from conformance.command.output import (
     TIMEOUT_TEXT,
     ClasspathOption,
-    EngineVersionOption,
     JsonOption,
     SubjectArgument,
     TimeoutOption,
@@ -60,7 +59,6 @@ WorkersOption = Annotated[
 def run(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
-    engine_version: EngineVersionOption = None,
     profile: Annotated[
         str | None, option("--profile -p NAME", f"size of the run: {', '.join(PROFILES)} (default: quick)")
     ] = None,
@@ -119,7 +117,7 @@ def run(
     from conformance.running.execution import Options, execute
     from conformance.running.plan import select
 
-    named = subject_of(subject, classpath, engine_version)
+    named = subject_of(subject, classpath)
     require_libraries(named, report=report is not None)
     options = Options(
         subject=named,
@@ -177,17 +175,12 @@ def _unwritten(write: Callable[[], object]) -> bool:
     return False
 
 
-def subject_of(name: str | None, classpath: str | None = None, engine_version: str | None = None) -> str:
-    """The subject's name, including the class path or the engine's version. Without a subject, raises `UnusableError`
-    with the possible forms."""
+def subject_of(name: str | None, classpath: str | None = None) -> str:
+    """The subject's name with the class path. Without a subject, raises `UnusableError` with the possible forms."""
     from conformance.subjects.names import FORMS
 
     if name is None or not name.strip():
         raise UnusableError(f"SUBJECT is required; it is one of\n{FORMS}")
-    if engine_version is not None:
-        if not name.startswith("engine:") or "@" in name:
-            raise UnusableError(f"--engine-version works only with a subject engine:NAME, not with {name!r}")
-        name = f"{name}@{engine_version}"
     if classpath is None:
         return name
     if not name.startswith("jvm:"):
@@ -258,7 +251,6 @@ def _write_known(file: Path, result: RunResult) -> None:
 def smoke(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
-    engine_version: EngineVersionOption = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
@@ -270,7 +262,7 @@ def smoke(
     from conformance.running.worker_pool import Session
     from conformance.subjects.smoke import first_hello
 
-    named = subject_of(subject, classpath, engine_version)
+    named = subject_of(subject, classpath)
     require_libraries(named)
     try:
         with Session(named, timeout=seconds(timeout, "--timeout")) as session:
@@ -301,10 +293,9 @@ def _show_first_hello(step: Step, *, json: bool) -> None:
 
 def replay(
     file: Annotated[Path, argument("FINDING.json", "finding.json from a bundle that `run --report` wrote")],
-    other: Annotated[
-        str | None, argument("SUBJECT", "other subject (default: the finding's own)", show_default=False)
+    subject: Annotated[
+        str | None, option("--subject SUBJECT", "another subject than the finding's", show_default=False)
     ] = None,
-    subject: Annotated[str | None, option("--subject SUBJECT", "same as the argument SUBJECT")] = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
@@ -315,9 +306,6 @@ def replay(
     from conformance.reports import read_finding
     from conformance.running.execution import execute
 
-    if other is not None and subject is not None and other != subject:
-        raise UnusableError(f"two subjects given: {other!r} and --subject {subject!r}; pass one of them")
-    subject = subject or other
     finding = read_finding(file)
     for remark in remarks(finding, subject):
         say(f"note: {remark}")

@@ -24,24 +24,20 @@ def serve(subject: SubjectArgument = None) -> None:
 def jars(
     show: Annotated[bool, option("--print", "print the class path; download nothing")] = False,
     group: Annotated[str, option("--group GROUP", f"libraries in the class path: {', '.join(libraries.GROUPS)}")] = "",
-    delta: Annotated[
-        str | None, option("--delta VERSION", "Delta Kernel of another version, for engine:delta-kernel@VERSION")
-    ] = None,
 ) -> None:
     """Download the Java libraries of `jvm:...` and of the engines that run on Java, once, with Maven.
 
-    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has its own
-    folder next to it.
+    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names.
     """
-    group = group or ("all" if delta is None else libraries.KERNEL)
+    group = group or "all"
     if group not in libraries.GROUPS:
         raise UnusableError(f"unknown group {group!r}; expected one of {', '.join(libraries.GROUPS)}")
     try:
         if show:
-            print(libraries.classpath(group, delta=delta))
+            print(libraries.classpath(group))
         else:
-            folder = libraries.fetch(delta)
-            say(f"{len(libraries.jars(group, delta))} Java libraries are in {folder}")
+            folder = libraries.fetch()
+            say(f"{len(libraries.jars(group))} Java libraries are in {folder}")
     except libraries.JarsError as error:
         raise UnusableError(error.problem) from error
 

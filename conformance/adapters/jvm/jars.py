@@ -102,8 +102,8 @@ def _of_version(group: str, delta: str) -> tuple[Path, ...]:
         fitting = sorted(target.glob(f"{artifact}-[0-9]*.jar"))
         if not fitting:
             raise JarsError(
-                f"the Java library {artifact} of Delta {delta} is missing in {target}; fetch it with: {COMMAND} "
-                f"--delta {delta} (needs Maven)"
+                f"the Java library {artifact} of Delta {delta} is missing in {target}; fetch it with: "
+                f"delta-commit-conformance engines --fetch delta-kernel@{delta} (needs Maven)"
             )
         paths.append(fitting[-1])
     return tuple(paths)

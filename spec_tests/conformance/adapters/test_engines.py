@@ -301,12 +301,12 @@ def test_another_version_has_its_own_folder(folder: Path, maven: Path, monkeypat
     other = folder.with_name("jars-delta-4.3.1")
     names = [name.replace("4.4.0", "4.3.0") for name in jars._file_names().values()]
     monkeypatch.setenv("NAMES", " ".join(name.replace("api-4.3.0", "api-4.3.1") for name in names))
-    assert CliRunner().invoke(application, ["jars", "--delta", "4.3.1"]).exit_code == 0
+    assert CliRunner().invoke(application, ["engines", "--fetch", "delta-kernel@4.3.1"]).exit_code == 0
     assert not folder.exists()
-    printed = CliRunner().invoke(application, ["jars", "--delta", "4.3.1", "--print"]).stdout.strip().split(":")
-    assert str(other / "delta-kernel-api-4.3.1.jar") in printed
-    assert str(other / "delta-storage-4.3.0.jar") in printed
-    assert CliRunner().invoke(application, ["jars", "--delta", "4.3.1", "--group", "spark"]).exit_code == 2
+    fetched = jars.jars(jars.KERNEL, "4.3.1")
+    assert {other / "delta-kernel-api-4.3.1.jar", other / "delta-storage-4.3.0.jar"} < set(fetched)
+    with pytest.raises(jars.JarsError, match="no group 'spark'"):
+        jars.jars("spark", "4.3.1")
     listed = {
         dependency.findtext("artifactId", ""): dependency.findtext("version", "")
         for dependency in ElementTree.fromstring(jars._pom_of("4.3.1")).iter("dependency")
@@ -316,9 +316,9 @@ def test_another_version_has_its_own_folder(folder: Path, maven: Path, monkeypat
     assert listed["unitycatalog-client"] == "0.5.0"
 
 
-@pytest.mark.parametrize("version", ["", "newest", "4.4", "../4.4.0", "4.4.0,5.0.0"])
+@pytest.mark.parametrize("version", ["newest", "4.4", "../4.4.0", "4.4.0,5.0.0"])
 def test_an_invalid_version_is_named(folder: Path, maven: Path, version: str) -> None:
-    refused = CliRunner().invoke(application, ["jars", "--delta", version])
+    refused = CliRunner().invoke(application, ["engines", "--fetch", f"delta-kernel@{version}"])
     assert refused.exit_code == 2
     assert repr(version) in refused.stderr
     assert maven.read_text() == ""

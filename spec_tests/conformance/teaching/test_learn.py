@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +191,7 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
     [
         (["{new}", "check"], "is not an exercise: it has no exercise.json"),
         (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new folder"),
-        (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
+        (["{mine}", "chekc"], "unknown action 'chekc'; expected check, hint"),
         (["{file}"], "is not a folder; expected a new or an empty folder"),
         (["{full}"], "is not empty"),
         (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python, javascript, rust, go, java"),
@@ -311,40 +309,3 @@ def test_a_broken_owner_is_described_and_not_waited_for_twice(
     assert (result.passed, result.failure.broken) == (0, broken)
     assert ("--timeout" in result.failure.expected) == (slow and not broken)
     assert len(silences) == slow
-
-
-# Watching
-
-
-def change_next(changes: Iterator[Callable[[], object]]) -> None:
-    """Instead of waiting: make the next change, or, after the last one, press Ctrl-C."""
-    change = next(changes, None)
-    if change is None:
-        raise KeyboardInterrupt
-    change()
-
-
-def test_a_watch_checks_at_the_start_and_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, judged = tmp_path / "owner.py", list[str]()
-    owner.write_text("one", encoding="utf-8")
-    changes = iter([lambda: None, lambda: owner.write_text("another"), lambda: (tmp_path / "notes.txt").write_text(""),
-                    owner.unlink, lambda: owner.write_text("a third")])  # fmt: skip
-
-    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
-    with pytest.raises(KeyboardInterrupt):
-        learning.watch(tmp_path, lambda: judged.append(owner.read_text() if owner.exists() else "missing"))
-    assert judged == ["one", "another", "missing", "a third"]
-
-
-def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner = exercise / "owner.py"
-    changes = iter([lambda: owner.write_text("def broken(:\n"), owner.unlink,
-                    lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip
-
-    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
-    shown = invoke(exercise, "watch", "--stage", 2, "--timeout", "120s")
-    assert shown.exit_code == 1
-    assert "SyntaxError" in shown.stdout
-    assert "owner.py is missing" in shown.stderr
-    assert "1 of 2 stages #-" in shown.stdout
-    assert shown.stderr.count("Ctrl-C ends") == 4
