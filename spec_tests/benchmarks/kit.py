@@ -24,7 +24,7 @@ from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Works
-from spec_tests.conformance.drafts import ended
+from spec_tests.conformance.simulated_histories import ended
 
 TABLE = "orders"
 CLIENTS = 16

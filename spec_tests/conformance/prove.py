@@ -27,8 +27,7 @@ from conformance.history import events
 from conformance.history.events import Entry, Event, Promise
 from conformance.history.operations import ANSWERS, Item, Operation, operations
 from spec_tests.conformance.brute_force import is_linearizable
-from spec_tests.conformance.drafts import TABLE, Draft, DraftOperation, Version
-from spec_tests.conformance.simulated_histories import simulate
+from spec_tests.conformance.simulated_histories import TABLE, Draft, DraftOperation, Version, simulate
 
 Change = Callable[[Draft, Random], None]
 

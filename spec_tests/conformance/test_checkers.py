@@ -19,7 +19,7 @@ from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Conflict, Content, Done, Entry, Promise
 from spec_tests.conformance import prove
-from spec_tests.conformance.drafts import (
+from spec_tests.conformance.simulated_histories import (
     CASES,
     FOLDER,
     Case,

@@ -27,9 +27,16 @@ from conformance.history.events import (
 )
 from conformance.history.files import read, read_events, write_events
 from conformance.history.operations import Item, operations
-from spec_tests.conformance.drafts import FOLDER, TABLE, Draft, DraftListing, DraftOperation, Version
 from spec_tests.conformance.prove import without_final_log
-from spec_tests.conformance.simulated_histories import simulate
+from spec_tests.conformance.simulated_histories import (
+    FOLDER,
+    TABLE,
+    Draft,
+    DraftListing,
+    DraftOperation,
+    Version,
+    simulate,
+)
 
 HEADER = Header(schema=1, clock=Clock(unit="tick"), subject=Subject(name="test", version="1"), feature="catalogManaged")
 

@@ -14,9 +14,9 @@ from conformance.reports.causes import causes
 from conformance.reports.text import to_text
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills
-from spec_tests.conformance.drafts import Draft, DraftOperation, commit
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.running import cases
+from spec_tests.conformance.simulated_histories import Draft, DraftOperation, commit
 
 ASKED, CONCLUDED = "the list is [1, 3]", "a conclusion from the whole history"
 LATE, LOST = "an answer that is out of date", "ratified-but-lost"

@@ -21,10 +21,10 @@ from conformance.interface.results import CaseResult, Violation
 from conformance.reports.page import HERE, chart
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.running.worker import with_readable_times
-from spec_tests.conformance.drafts import Draft, DraftListing, Version
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES
 from spec_tests.conformance.running.cases import budget_ends_soon
+from spec_tests.conformance.simulated_histories import Draft, DraftListing, Version
 from spec_tests.support.sampling import sampled
 
 pytestmark = pytest.mark.xdist_group("page")

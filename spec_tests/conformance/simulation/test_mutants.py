@@ -17,7 +17,7 @@ from conformance.requirements.catalogue import load
 from conformance.simulation.explore import follow
 from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
-from spec_tests.conformance.simulation import hunting
+from spec_tests.conformance.simulation import mutants
 from spec_tests.conformance.simulation.mutants import POWER_MUTANTS, SCHEDULE_MUTANTS
 from spec_tests.support.sampling import sampled
 
@@ -30,7 +30,7 @@ SLOW = {
 """Mutants whose hunt takes more than half a second of processor time."""
 
 
-MUTANTS: Final[tuple[hunting.Mutant, ...]] = (*SCHEDULE_MUTANTS, *POWER_MUTANTS)
+MUTANTS: Final[tuple[mutants.Mutant, ...]] = (*SCHEDULE_MUTANTS, *POWER_MUTANTS)
 
 
 class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,10 +57,10 @@ BUGS = {
 @pytest.mark.parametrize(
     "mutant", sampled((bad for bad in SCHEDULE_MUTANTS if bad.id not in SLOW), 5), ids=lambda bad: bad.id
 )
-def test_a_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting.ScheduleMutant) -> None:
-    scope = hunting.scope_of(mutant)
+def test_a_schedule_exposes_a_mutant_and_not_the_reference(mutant: mutants.ScheduleMutant) -> None:
+    scope = mutants.scope_of(mutant)
     with mutant.host() as host:
-        steps, _ = hunting.first_bad_schedule(host, scope, mutant.requirement)
+        steps, _ = mutants.first_bad_schedule(host, scope, mutant.requirement)
         assert steps is not None
     with SimulatedReference() as good:
         start = prepare(scope, good)
@@ -69,22 +69,22 @@ def test_a_schedule_exposes_a_mutant_and_not_the_reference(mutant: hunting.Sched
 
 
 @pytest.mark.parametrize("mutant", sampled(SCHEDULE_MUTANTS, 5), ids=lambda mutant: mutant.id)
-def test_a_schedule_mutant_conforms_without_switches(mutant: hunting.ScheduleMutant) -> None:
+def test_a_schedule_mutant_conforms_without_switches(mutant: mutants.ScheduleMutant) -> None:
     """Otherwise an ordinary test could find it."""
-    scope = hunting.scope_of(mutant)
+    scope = mutants.scope_of(mutant)
     with mutant.host() as host:
         start = prepare(scope, host)
         for first in scope.requests(start):
             outcome, steps = follow(lambda: ScopeRun(scope, host, start), [first] * 500)
             assert cast(Outcome, outcome).violations == ()
-            assert len(hunting.turns_of(steps)) == len(scope.requests(start))
+            assert len(mutants.turns_of(steps)) == len(scope.requests(start))
 
 
 INTERRUPTED = [bad for bad in POWER_MUTANTS if bad.id not in SLOW | {bug.subject for bug in BUGS.values()}]
 
 
 @pytest.mark.parametrize("mutant", sampled(INTERRUPTED, 5), ids=lambda mutant: mutant.id)
-def test_an_interruption_exposes_a_mutant(mutant: hunting.PowerMutant) -> None:
+def test_an_interruption_exposes_a_mutant(mutant: mutants.PowerMutant) -> None:
     hunt = mutant.hunt()
     assert hunt.found == mutant.requirement
     assert hunt.size.startswith("1 cut, ")

@@ -14,7 +14,7 @@ from conformance.simulation.power import Budget
 from conformance.simulation.reference import STORAGE, SimulatedReference
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
 from refimpl.served.group import Groups, Waiting
-from spec_tests.conformance.simulation.hunting import operation_named
+from spec_tests.conformance.simulation.mutants import operation_named
 from spec_tests.support.sampling import sampled
 
 
