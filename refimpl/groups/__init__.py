@@ -96,9 +96,9 @@ class TableGroups(CatalogRequests, GroupCommit):
         first = members[0]
         try:
             proposals = enumerate(zip(tables, members, strict=True))
-            examined = [as_request(i, self.examined(t, m.version, m.proposal)) for i, (t, m) in proposals]
+            examined = [as_request(i, self.examine(t, m.version, m.proposal)) for i, (t, m) in proposals]
             group = _WaitingGroup(tables[0], examined[0], alone=True, others=tuple(examined[1:]), tables=tables)
-            self.groups.decided(group)
+            self.groups.decide(group)
         except (OSError, OutcomeUnknown, OwnerUnavailableError) as error:
             doing = f"commit to {', '.join(table.label for table in tables)} together"
             raise commit_error(error, doing, first.table_id, first.version, first.proposal.attempt) from error
@@ -138,14 +138,14 @@ class TableGroups(CatalogRequests, GroupCommit):
     ) -> tuple[GroupRatified | GroupRefused, list[TableRecord]]:
         tables = [self.required(writer, table.table_id) for table in group.tables]
         proposals = zip(tables, (group.examined, *group.others), strict=True)
-        verdicts = [self.judged(writer, table, examined) for table, examined in proposals]
+        verdicts = [self.judge(writer, table, examined) for table, examined in proposals]
         outcome = _decide_group(verdicts, [table.label for table in tables])
         if outcome is not None:
             return outcome, []
         commits: list[RatifiedCommit] = []
         for table, verdict in zip(tables, verdicts, strict=True):
             assert isinstance(verdict, decide.Ratify)
-            landed = self.ratified(writer, table, verdict).outcome
+            landed = self.ratify(writer, table, verdict).outcome
             assert isinstance(landed, Ratified)
             commits.append(landed.commit)
         return GroupRatified(commits=tuple(commits)), tables

@@ -39,7 +39,7 @@ class Decision:
 class LocalOwner(Lifecycle):
     """A `CommitOwner` for any number of processes on one host; the contracts are there.
 
-    Safe to share between threads. Packages around the core override `decided`, `verdict`, `ratified`,
+    Safe to share between threads. Packages around the core override `decide_one`, `verdict`, `ratify`,
     `backfill_due`, `turn`, `resolve` and `tables`.
     """
 
@@ -97,7 +97,7 @@ class LocalOwner(Lifecycle):
             return flaw
         cached = self.cached_record(table_id)
         try:
-            decision = self.decided(cached, as_request(self.examined(cached, version, proposal)))
+            decision = self.decide_one(cached, as_request(self.examine(cached, version, proposal)))
         except (OSError, errors.OutcomeUnknown, errors.OwnerUnavailableError) as error:
             raise commit_error(error, f"commit to {cached.label}", table_id, version, proposal.attempt) from error
         if decision.table is not None:
@@ -109,7 +109,7 @@ class LocalOwner(Lifecycle):
         if every is not None and table.backlog + 1 >= every:
             self.backfill_due(table)
 
-    def examined(self, cached: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
+    def examine(self, cached: TableRecord, version: Version, proposal: commits.Proposal) -> Examined:
         """The parsed proposal. It is read before the lock is taken: its bytes never change."""
         if not isinstance(proposal, commits.StagedProposal):
             return decide.examine(cached.feature, version, proposal, proposal.content)
@@ -123,31 +123,31 @@ class LocalOwner(Lifecycle):
             return decide.unread(version, proposal, None)
         return decide.examine(cached.feature, version, proposal, content)
 
-    def decided(self, cached: TableRecord, examined: Examined) -> Decision:
+    def decide_one(self, cached: TableRecord, examined: Examined) -> Decision:
         with self.lock():
-            return self.decided_alone(cached, examined)
+            return self.decide_alone(cached, examined)
 
-    def decided_alone(self, cached: TableRecord, examined: Examined) -> Decision:
+    def decide_alone(self, cached: TableRecord, examined: Examined) -> Decision:
         """Decide one proposal in a transaction of its own; one whose commit point is a file, in two."""
 
         def decide_now(writer: Writer, table: TableRecord) -> Decision:
-            verdict = self.judged(writer, table, examined)
+            verdict = self.judge(writer, table, examined)
             if isinstance(verdict, decide.Ratify):
-                return self.ratified(writer, table, verdict)
+                return self.ratify(writer, table, verdict)
             return Decision(outcome=verdict)
 
         if not isinstance(examined.proposal, commits.DirectProposal):
             return self.land(cached.table_id, decide_now)
-        return Decision(outcome=self.publish(cached.table_id, PromiseKind.PUBLISH, examined, self.judged))
+        return Decision(outcome=self.publish(cached.table_id, PromiseKind.PUBLISH, examined, self.judge))
 
-    def ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
+    def ratify(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
         """Write the decision. The end of the transaction is the commit point."""
         examined = verdict.examined
         commit_mode = commits.COMMIT_MODE_OF[type(examined.proposal)]
         commit = writer.ratify(table, examined, commit_mode, self.now, published=False)
         return Decision(outcome=commits.Ratified(commit=commit), table=table)
 
-    def judged(self, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | commits.Outcome:
+    def judge(self, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | commits.Outcome:
         attempt = writer.attempt_at(table, examined.version, examined.proposal.attempt)
         unknown = self.unknown_published_version(table) if examined.version >= table.next else None
         verdict = self.verdict(writer, table, examined, attempt, unknown)

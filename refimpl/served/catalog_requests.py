@@ -276,14 +276,14 @@ class CatalogRequests(LocalOwner):
         decided = decide_request(table, examined, attempt, facts, unknown_published=unknown, current=current)
         return cast(commits.Outcome, decided)
 
-    def ratified(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
+    def ratify(self, writer: Writer, table: TableRecord, verdict: decide.Ratify) -> Decision:
         if isinstance(verdict, _RatifyRequest):
             current = writer.protocol_and_metadata(table.key)
             assert current is not None, f"{table.label} is active and has no metadata"
             table = self._apply(writer, table, verdict.facts, current[1], verdict.examined.metadata)
         if verdict.examined.metadata is None:
-            return super().ratified(writer, table, verdict)
-        return self._with_comment(writer, table, lambda: super(CatalogRequests, self).ratified(writer, table, verdict))
+            return super().ratify(writer, table, verdict)
+        return self._with_comment(writer, table, lambda: super(CatalogRequests, self).ratify(writer, table, verdict))
 
     def record(self, writer: Writer, table: TableRecord, promise: Promise) -> commits.RatifiedCommit:
         return self._with_comment(writer, table, lambda: super(CatalogRequests, self).record(writer, table, promise))

@@ -67,7 +67,7 @@ class Groups:
         self._waiting: list[Waiting] = []
         self._turn = environment.thread_turn()
 
-    def decided(self, mine: Waiting) -> Decision:
+    def decide(self, mine: Waiting) -> Decision:
         """Wait for the answer, or lead: decide this proposal with the other waiting ones."""
         if self._process != os.getpid():  # a forked child: the waiting threads are its parent's
             self._waiting, self._turn, self._process = [], self._environment.thread_turn(), os.getpid()
@@ -128,12 +128,12 @@ class GroupCommit(LocalOwner):
         self._due: set[str] = set()
         """Tables whose policies require a backfill now."""
 
-    def decided(self, cached: TableRecord, examined: Examined) -> Decision:
-        return self.groups.decided(Waiting(cached, examined))
+    def decide_one(self, cached: TableRecord, examined: Examined) -> Decision:
+        return self.groups.decide(Waiting(cached, examined))
 
     def decide_waiting(self, waiting: Waiting) -> Decision:
         """Decide one proposal; the caller holds the owner's lock."""
-        return self.decided_alone(waiting.cached, waiting.examined)
+        return self.decide_alone(waiting.cached, waiting.examined)
 
     def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
         """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
@@ -146,9 +146,9 @@ class GroupCommit(LocalOwner):
         table = self.required(writer, waiting.cached.table_id)
         if table.promised or self.is_behind(table):
             return None
-        verdict = self.judged(writer, table, waiting.examined)
+        verdict = self.judge(writer, table, waiting.examined)
         if isinstance(verdict, decide.Ratify):
-            return self.ratified(writer, table, verdict)
+            return self.ratify(writer, table, verdict)
         return Decision(outcome=verdict)
 
     def backfill_due(self, table: TableRecord) -> None:

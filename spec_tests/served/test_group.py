@@ -338,7 +338,7 @@ def test_interruption_at_any_call_leaves_the_turn_and_the_lock_free(tmp_path: Pa
             assert [type(outcome) for outcome in outcomes] == [Ratified], f"after call {number}: {kept!r}"
             if left >= 0:
                 break
-    assert {"decided", "take", "_lead", "pass_on", "notify_all", "flush"} <= interrupted_in
+    assert {"decide", "take", "_lead", "pass_on", "notify_all", "flush"} <= interrupted_in
     assert left >= 0
 
 
@@ -391,7 +391,7 @@ def test_busy_lock_replaces_no_answer_of_an_earlier_leader() -> None:
     groups = Groups(Environment(), busy, unused, unused)
     groups._waiting.append(decided)
     with pytest.raises(OwnerUnavailableError):
-        groups.decided(mine)
+        groups.decide(mine)
     assert decided.answer is answer
 
 
