@@ -1,6 +1,6 @@
 """Make the edits of the catalogue of sabotages, one at a time, and see that a test fails each time.
 
-    python -m spec_tests.mutation [--id PATTERN] [--slow] [--seed N --slice K] [--jobs 2]
+    python -m spec_tests.mutation [--id PATTERN ...] [--slow] [--seed N --slice K] [--jobs 2]
 
 Each edit runs in a copy of the repository, against the tests that its entry names. Entries that need a Java virtual
 machine run only with --slow. `spec_tests/README.md` names a library that makes edits by itself.
@@ -26,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     entries = [
         entry
         for entry in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
-        if (options.id in entry.id or options.id in entry.file) and (options.slow or not entry.slow)
+        if any(part in entry.id or part in entry.file for part in options.id) and (options.slow or not entry.slow)
     ]
     if not entries:
-        print(f"no entry has {options.id!r} in its id or file", file=sys.stderr)
+        print(f"no entry has {' or '.join(map(repr, options.id))} in its id or file", file=sys.stderr)
         return 2
     if options.slice is not None:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
@@ -66,7 +66,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spec_tests.mutation", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--id", default="", metavar="PATTERN", help="only entries with this in their id or file")
+    parser.add_argument(
+        "--id", default=[""], nargs="+", metavar="PATTERN", help="only entries with one of these in their id or file"
+    )
     parser.add_argument("--slow", action="store_true", help="also entries that need a Java virtual machine")
     parser.add_argument("--slice", type=int, metavar="K", help="only K edits, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the choice (default: 1)")
