@@ -10,6 +10,7 @@ not fit the code, or a test fails without the edit.
 """
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
     started = time.monotonic()
     killed, survivors, explained, stale = 0, [], 0, []
-    with tempfile.TemporaryDirectory(prefix="sabotage-", ignore_cleanup_errors=True) as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="sabotage-", dir=memory, ignore_cleanup_errors=True) as folder:
         copies = [sabotage.copied(Path(folder) / str(at)) for at in range(options.jobs)]
         try:
             for number, verdict in enumerate(sabotage.judged(entries, copies), start=1):

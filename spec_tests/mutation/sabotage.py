@@ -160,9 +160,12 @@ def _judged(sabotage: Sabotage, changed: str, copy: Path) -> Verdict:
 def _failed(copy: Path, tests: Sequence[str], *, first: bool) -> list[str]:
     """The tests that fail, or only the first of them, each with its error. Plugins take seconds to import, and no test
     here needs one."""
+    temporary = copy / "temporary"  # pytest deletes the folders of other runs that keep none
+    temporary.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-o", "addopts=", "-o", "tmp_path_retention_policy=none"]
     environment = {
         "PYTHONPATH": str(copy),
+        "PYTEST_DEBUG_TEMPROOT": str(temporary),
         "PYTHONDONTWRITEBYTECODE": "1",  # two edits within a second may have the same size
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "COLUMNS": "300",

@@ -26,6 +26,8 @@ def latest(items):
     return items[-1]
 """
 TESTS = """
+from pathlib import Path
+
 import pytest
 
 from refimpl.storage.log_store import LIMIT, latest
@@ -40,8 +42,8 @@ def test_limit():
     assert LIMIT == 3
 
 
-def test_of_nothing():
-    assert True
+def test_of_nothing(tmp_path):
+    assert Path.cwd() in tmp_path.parents
 """
 TEST_FILE = "spec_tests/owner/test_items.py"
 LATEST = Sabotage(
