@@ -3,7 +3,9 @@
 import errno
 import json
 import shutil
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -41,7 +43,7 @@ from refimpl.protocol.errors import (
     TableNotFoundError,
 )
 from refimpl.protocol.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
-from refimpl.storage.environment import Environment, clock_ms
+from refimpl.storage.environment import Environment, HostLock, clock_ms, host_lock
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 from spec_tests.support import builders
@@ -554,6 +556,28 @@ def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting
     assert ("error", "published-missing") in verified(setting, "read", setting.file(2), setting.file(2).unlink)
 
 
+def test_long_cleanup_meanwhile_is_no_damage(setting: Setting) -> None:
+    """Both checks of the table lost a file between their listing and their read."""
+    setting.publish(1, 2)
+    checkpoint(setting, 2)
+
+    listed = False
+
+    def clean_up(operation: str, path: Path) -> bool:
+        nonlocal listed
+        if operation == "read" and listed and path in (setting.file(0), setting.file(1)):
+            path.unlink()
+            listed = False
+        listed = listed or (operation == "list_directory" and path == setting.log.folder)
+        return False
+
+    files = FailingFiles()
+    files.fail_when = clean_up
+    with refimpl.open(setting.directory, environment=Environment(files=files)) as other:
+        assert [finding.code for finding in verify(other.owner)] == ["orphaned-staged-files"]
+    assert not setting.file(0).exists()
+
+
 def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names that are created while a folder is read may be in the listing or not."""
     setting.publish(1, 2)
@@ -566,6 +590,42 @@ def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monk
     monkeypatch.setattr(LogStore, "listing", without_the_first)
     assert setting.codes() == {("note", "orphaned-staged-files")}
     assert next(times) > 1
+
+
+def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
+    """Its promise is open while verify reads the ledger."""
+    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
+        table = builders.create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
+    asks, codes = threading.Event(), []
+
+    def announced_lock(path: Path) -> HostLock:
+        lock = host_lock(path)
+
+        def taken() -> AbstractContextManager[object]:
+            asks.set()
+            return lock()
+
+        return taken
+
+    def check() -> None:
+        with refimpl.open(tmp_path / "lake", environment=Environment(host_lock=announced_lock)) as other:
+            asks.clear()
+            codes.extend(finding.code for finding in verify(other.owner))
+        asks.set()
+
+    checking, files = threading.Thread(target=check), FailingFiles()
+
+    def linking(operation: str, path: Path) -> bool:
+        if operation == "link":
+            checking.start()
+            assert asks.wait(120)
+        return False
+
+    files.fail_when = linking
+    with refimpl.open(tmp_path / "lake", environment=Environment(files=files)) as writing:
+        assert isinstance(table.through(writing).commit(1), Ratified)
+    checking.join()
+    assert codes == []
 
 
 # Tables that an engine announces, and then creates or converts by itself (DELTA_SPARK.md)

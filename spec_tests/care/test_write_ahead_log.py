@@ -10,24 +10,29 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
 
 import refimpl
+from conformance.simulation.disk import Disk, SimulatedFiles
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.care import watched_ledger
 from refimpl.owner.ledger import FILE_NAME, connect
 from refimpl.protocol.commits import Ratified
 from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.storage.environment import Environment
-from refimpl.storage.files import PosixFiles, lock_description
+from refimpl.storage.files import Files, PosixFiles, lock_description
 from spec_tests.support.builders import START, append, create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened
 
+LOOKS = {Kind.STAT, Kind.LIST, Kind.READ}
 HEADER, FRAME = 32, 24 + 4096
 
 
@@ -209,6 +214,43 @@ def test_commit_during_a_removal_of_the_log_is_unknown(tmp_path: Path) -> None:
 
 
 # A sync that failed
+
+
+def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> Environment:
+    """The environment of one start on a simulated host."""
+    return Environment(
+        files=cast(Files, SimulatedFiles(disk, hook=hook)),
+        connect=sqlite.mounted(disk, hook=hook),
+        host_lock=lambda _path: nullcontext,
+        host_queue=lambda _path: lambda: nullcontext(False),
+    )
+
+
+def test_a_restart_rewrites_the_last_transaction_first() -> None:
+    """After a failed sync, the next sync does nothing: only bytes that are written again become durable."""
+    disk, folder, seen = Disk(), Path("/warehouse"), list[str]()
+
+    def hook(effect: Effect) -> None:
+        if effect.moment is Moment.AFTER and effect.kind not in LOOKS:
+            seen.append(f"{effect.kind.value} {Path(effect.target).name}")
+
+    with SimulatedSqlite() as sqlite:
+        warehouse = refimpl.open(folder, environment=simulated(disk, sqlite), create=True)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        proposal = table.propose(1, append(START + 1))
+        disk.failing_sync = disk.syncs + 1
+        with pytest.raises(OutcomeUnknown):
+            warehouse.owner.commit(table.table_id, 1, proposal)
+        number = disk.find(log_of(warehouse))
+        assert number is not None
+        log = disk.numbered(number)
+        assert log.durable != bytes(log.content)
+        warehouse.close()
+        again = refimpl.open(folder, environment=simulated(disk, sqlite, hook))
+        assert log.durable == bytes(log.content)
+        assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
+        assert owned(again, "orders").latest == 1
+        again.close()
 
 
 @pytest.mark.parametrize("kib", [60, 130, 1000])

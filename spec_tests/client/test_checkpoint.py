@@ -7,6 +7,8 @@ import decimal
 import errno
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -24,6 +27,7 @@ from refimpl.protocol.actions import Action, Add, DeletionVector, DomainMetadata
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.protocol.table_feature import MANAGED_COMMIT, TableFeature
+from refimpl.storage.environment import Environment
 from refimpl.storage.files import UncertainError
 from refimpl.storage.log_store import LogStore
 from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, failing, hide, once, state
@@ -325,6 +329,28 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 class TestKinds:
+    @pytest.mark.parametrize("counted", [True, False])
+    def test_null_columns_are_not_read(
+        self, log: WrittenLog, monkeypatch: pytest.MonkeyPatch, *, counted: bool
+    ) -> None:
+        """Only if the footer counts the nulls."""
+        file, batches = io.BytesIO(), pq.ParquetFile.iter_batches
+        pq.write_table(
+            pq.read_table(io.BytesIO(classic_content(STATE))), file, row_group_size=2, write_statistics=counted
+        )
+        log.write(log_path.classic_checkpoint(5), file.getvalue())
+        read: dict[str, list[int]] = {}
+
+        def recorded(file: pq.ParquetFile, *, columns: list[str], row_groups: list[int], **options: Any) -> Any:
+            read.update(dict.fromkeys(columns, row_groups))
+            return batches(file, columns=columns, row_groups=row_groups, **options)
+
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
+        check(log.table().snapshot(), version=5)
+        assert read["txn"] == ([3] if counted else [0, 1, 2, 3, 4])
+        assert "add.path" in read
+        assert ("add.deletionVector" in read) is not counted
+
     def test_a_multi_part_checkpoint(self, log: WrittenLog) -> None:
         for number in range(1, 4):
             log.write(part(5, number, 3).name, classic_content(STATE[number - 1 :: 3]))
@@ -507,3 +533,23 @@ def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path
     assert (without.in_commit_timestamp, without.warnings) == (None, ()), "an unknown time disagrees with no checksum"
     with pytest.raises(CorruptLogError):
         _ = without.timestamp
+
+
+@pytest.mark.longer
+def test_first_operations_of_a_process_import_no_pandas(tmp_path: Path) -> None:
+    """Arrow imports it for the first number that Python hands over; that takes more time than the operation."""
+    schema = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])
+    table = create_filesystem_table(tmp_path / "t", Environment(), schema, partition_columns=["day"])
+    for number in range(2):
+        table.append(pa.table({"id": [number], "price": [1.5], "day": [datetime.date(2026, 1, 1 + number)]}, schema))
+    write_checkpoint(table)
+    script = (
+        "import sys; from refimpl.client.table import Table; table = Table.by_path(sys.argv[1])\n"
+        "print(len(table.snapshot().to_arrow()), 'sqlglot' in sys.modules)\n"
+        "print(len(table.snapshot().to_arrow(where='id = 1 AND price < 2.5')))\n"
+        "table.update({'price': 'price * 2', 'id': '7'}, \"day = '2026-01-01'\"); table.delete('price = 1.5')\n"
+        "print(len(table.snapshot().to_arrow(where='id > 5')), 'pandas' in sys.modules)"
+    )
+    words = [sys.executable, "-c", script, str(table.location)]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert printed == ["2", "False", "1", "1", "False"]

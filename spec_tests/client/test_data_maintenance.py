@@ -208,6 +208,25 @@ def test_vacuum_beside_a_cleanup_deletes_nothing(table: Table, monkeypatch: pyte
     assert orphan.exists()
 
 
+def test_vacuum_reads_each_commit_once(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the times of a few, to find the first one that is young enough."""
+    table = setting.table(None, in_commit_timestamps=True)
+    for number in range(15):
+        setting.append(table, f"{number}.parquet")
+    table.snapshot()
+    read: list[int] = []
+    content = LogReader.content
+
+    def recorded(reader: LogReader, commit: Commit) -> bytes:
+        read.append(commit.version)
+        return content(reader, commit)
+
+    monkeypatch.setattr(LogReader, "content", recorded)
+    vacuum(table)
+    assert set(read) == set(range(16))
+    assert len(read) <= 16 + 5
+
+
 def test_vacuum_works_on_a_log_without_commits(tmp_path: Path) -> None:
     """Another client's cleanup has left only a checkpoint, which has the tombstones."""
     table = replaced_long_ago(tmp_path / "t")

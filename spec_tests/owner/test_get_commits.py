@@ -3,16 +3,19 @@ state of the table, whatever other processes do at the same time."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 import refimpl
 from refimpl.care.repair import repair
 from refimpl.care.verify import Severity, verify
+from refimpl.owner.statements import COMMITS_BETWEEN
 from refimpl.protocol import log_path
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.commits import CommitsAnswer, Conflict, Landed, NotLanded, Ratified, RejectionReason
-from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.protocol.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from refimpl.storage.environment import Environment
@@ -153,6 +156,26 @@ def test_unreadable_log_leaves_no_open_transaction(warehouse: refimpl.Warehouse)
 # An answer shows one state of the table
 
 
+class Between:
+    """Acts once, just before the owner reads the commits of a table."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[], object] | None = None
+
+    def connect(self, path: Path) -> apsw.Connection:
+        between = self
+
+        class Connection(apsw.Connection):
+            def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+                act = between.act
+                if act is not None and statement == COMMITS_BETWEEN:
+                    between.act = None
+                    act()
+                return super().execute(statement.replace("synchronous=FULL", "synchronous=OFF"), *values, **more)
+
+        return Connection(str(path))
+
+
 def _asked(owner: refimpl.Warehouse, table_id: str) -> CommitsAnswer:
     return owner.owner.get_commits(table_id)
 
@@ -173,3 +196,23 @@ def test_unreadable_log_gives_no_answer(
             ask(reader, delayed.table_id)
         storage.fail_when = lambda effect, path: False
         assert ask(reader, delayed.table_id).latest_ratified_version == 0
+
+
+def test_listing_reads_no_commit_contents(tmp_path: Path, warehouse: refimpl.Warehouse) -> None:
+    """Inline commits may be large, and a damaged commit must not hide the other tables."""
+    for name in ("damaged", "sound"):
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=name, commits=2)
+    with apsw.Connection(str(warehouse.owner.ledger.path)) as database:
+        altered = "CAST(replace(content, 'add', 'bdd') AS BLOB)"
+        damaged = "(SELECT key FROM tables WHERE name = 'damaged')"
+        database.execute(f"UPDATE commits SET content = {altered} WHERE version = 1 AND table_key = {damaged}")
+    with pytest.raises(CorruptLedgerError):
+        warehouse.owner.resolve("damaged")
+    between = Between()
+    environment = Environment(files=Faults().environment().files, connect=between.connect)
+    with refimpl.open(tmp_path / "warehouse", environment=environment) as reader:
+        between.act = lambda: pytest.fail("commits were read")
+        assert [(table.name, table.latest, table.backlog) for table in reader.owner.tables()] == [
+            ("damaged", 2, 2), ("sound", 2, 2),
+        ]  # fmt: skip
+        between.act = None

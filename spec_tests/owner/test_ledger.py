@@ -17,6 +17,7 @@ import pytest
 import refimpl
 from refimpl import warehouse as warehouse_module
 from refimpl.care.verify import DEEPEST
+from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.statements import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
@@ -422,6 +423,30 @@ def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
             assert warehouse.owner.ledger.integrity_errors() == []
 
 
+def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
+    watch = Watch()
+    ledger = WatchedLedger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
+    ledger.create()
+    assert watch.seen[-4:] == ["journal", "fsync ledger.new", "replace ledger.sqlite", "fsync " + tmp_path.name + "/"]
+    assert watch.outside == []
+    before = len(watch.seen)
+    ledger.create()
+    assert watch.seen[before:] == []
+    assert version_of(ledger.path) == (SCHEMA_VERSION, "wal")
+
+
+def test_unfinished_ledger_of_a_killed_first_start_is_replace_ledger(tmp_path: Path) -> None:
+    folder = tmp_path / "warehouse" / "_owner"
+    folder.mkdir(parents=True)
+    unfinished = (folder / FILE_NAME).with_suffix(".new")
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        unfinished.with_name(unfinished.name + suffix).write_bytes(b"half of it" * 1000)
+    with opened(tmp_path / "warehouse") as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+        assert warehouse.owner.ledger.integrity_errors() == []
+    assert not unfinished.exists()
+
+
 @pytest.mark.parametrize("interrupted", ["BEGIN IMMEDIATE", "COMMIT"])
 def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: str) -> None:
     """After BEGIN, or before COMMIT. Other processes could not write until this one did something again."""
@@ -543,6 +568,21 @@ def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
             assert isinstance(other.submit(table.commit, version).result(), Ratified)
             assert isinstance(table.commit(version + 1), Ratified)
         other.submit(warehouse.close).result()
+
+
+def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
+    """The process that renamed the ledger into place may have died before it synced the folder."""
+    folded(tmp_path / "w")
+    faults, before_connect = Faults(), list[list[str]]()
+
+    def connect(path: Path) -> apsw.Connection:
+        before_connect.append(list(faults.seen))
+        return apsw.Connection(str(path))
+
+    environment = Environment(files=faults.environment().files, connect=connect)
+    with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
+        assert before_connect == [["fsync _owner/"]]
+        assert owned(warehouse, "orders").latest == 20
 
 
 # Opening a warehouse

@@ -2,6 +2,7 @@
 request waits beyond its deadline."""
 
 import asyncio
+import dataclasses
 import errno
 import json
 import os
@@ -38,6 +39,8 @@ from refimpl.server.scheduling import (
     shared_environment,
 )
 from refimpl.storage.environment import HostLock, host_lock
+from refimpl.storage.files import PosixFiles
+from refimpl.storage.log_store import LogStore
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.test_hostile import PROGRAM, answers_of
 from spec_tests.server.wire import CATALOG, UNAVAILABLE, WireTable, added, refusal
@@ -141,6 +144,30 @@ def test_closing_publisher_ends_its_job_and_begins_no_other(tmp_path: Path) -> N
     end.set()
     assert publisher.close(20)
     assert done == ["first"]
+
+
+def test_staged_file_and_its_name_are_synced_at_once(tmp_path: Path) -> None:
+    """Each sync waits until the other begins, and the call waits until both end."""
+    both, ended = threading.Barrier(2, timeout=120), list[str]()
+
+    class Syncs(PosixFiles):
+        def fsync(self, path: Path) -> None:
+            both.wait()
+            super().fsync(path)
+            ended.append("file")
+
+        def fsync_directory(self, path: Path) -> None:
+            both.wait()
+            super().fsync_directory(path)
+            ended.append("name")
+
+    publisher = Publisher(1)
+    environment = dataclasses.replace(shared_environment(publisher), files=Syncs())
+    (tmp_path / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (tmp_path / "_delta_log" / "_staged_commits" / "file").write_bytes(b"{}")
+    LogStore(tmp_path, environment).make_staged_durable("_staged_commits", "file")
+    assert sorted(ended) == ["file", "name"]
+    assert publisher.close(20)
 
 
 @pytest.mark.parametrize("failing", ["first", "second", "both"])
