@@ -47,8 +47,7 @@ from refimpl.storage.environment import Environment, HostLock, clock_ms, host_lo
 from refimpl.storage.log_store import LogStore
 from refimpl.warehouse import Warehouse
 from spec_tests.support import builders
-from spec_tests.support.faults import FailingFiles, Faults
-from spec_tests.support.lock_watch import Others
+from spec_tests.support.faults import FailingFiles, Faults, Others
 
 FOLDER = CATALOG_MANAGED.staging_folder
 

@@ -1,13 +1,17 @@
 """DELETE, UPDATE and MERGE with the plain client: the changed rows, the rewritten files, and the conflicts."""
 
+import contextlib
 import decimal
 import errno
 import itertools
 import math
 import os
+import random
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +23,7 @@ from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.protocol.actions import Cdc
-from refimpl.protocol.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError
+from refimpl.protocol.errors import ConcurrentModificationError, CorruptDataError, CorruptionError, InvalidRequestError
 from refimpl.rows import data_files
 from refimpl.rows.data_files import DataFileWriter, StoredRows
 from refimpl.rows.expression import condition, matching
@@ -63,6 +67,21 @@ def table(warehouse: Warehouse) -> Table:
 
 
 class TestRows:
+    @pytest.mark.parametrize(
+        ("sql", "becomes"),
+        [
+            ("price * 2", "2.50"), ("2 * price", "2.50"), ("price + 1", "2.25"), ("price - -1", "2.25"),
+            ("(price - 1) * 4", "1.00"), ("coalesce(price, 0)", "1.25"), ("coalesce(0, price)", "0.00"),
+            ("CASE WHEN id = 1 THEN 7 ELSE price END", "7.00"), ("CASE WHEN id = 2 THEN 7.5 ELSE price END", "1.25"),
+        ],
+    )  # fmt: skip
+    def test_update_computes_a_decimal_with_whole_numbers(self, warehouse: Warehouse, sql: str, becomes: str) -> None:
+        price = pa.array([decimal.Decimal("1.25")], pa.decimal128(5, 2))
+        priced = warehouse.create_table("priced", pa.schema({"id": pa.int64(), "price": price.type}))
+        priced.append(pa.table({"id": [1], "price": price}))
+        priced.update({"price": sql})
+        assert priced.snapshot().to_arrow()["price"].to_pylist() == [decimal.Decimal(becomes)]
+
     def test_a_match_of_no_row_commits_only_at_write_serializable(self, warehouse: Warehouse) -> None:
         """DELTA.md#nothing-matched."""
         for level, version in (("Serializable", None), ("WriteSerializable", 2)):
@@ -289,6 +308,44 @@ def test_rows_that_cannot_be_written_are_an_error(
         else:
             assert next(calls) == number > 2, "the loop must reach every call"
             break
+
+
+OPERATIONS: list[Callable[[Table], object]] = [
+    lambda table: table.delete("month < 500000000"),
+    lambda table: table.update({"id": "id + 1"}, "month < 500000000"),
+    lambda table: (
+        table.merge(rows(*((n, 1, "m") for n in range(5, 30_000, 2500))), KEY).when_matched_delete().execute()
+    ),
+]
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("change", OPERATIONS, ids=["delete", "update", "merge"])
+@pytest.mark.parametrize("fault", ["unreadable", "full", "interrupt"])
+def test_failure_among_files_that_are_rewritten_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Table], object], fault: str
+) -> None:
+    """The operation fails as a whole, names the file, and leaves neither a version nor a data file."""
+    draw = random.Random(1)
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    for first in range(0, 30_000, 5000):
+        table.append(rows(*((first + n, draw.randrange(10**9), f"{draw.random()}") for n in range(5000))))
+    files, limits = data_files_of(table), resource.getrlimit(resource.RLIMIT_FSIZE)
+    damaged = table.location / sorted(files)[1]
+    with contextlib.ExitStack() as stack:
+        if fault == "unreadable":
+            damaged.write_bytes(damaged.read_bytes()[:-100])
+        elif fault == "full":
+            stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        else:
+            stack.enter_context(monkeypatch.context()).setattr(RowChange, "remove", Mock(side_effect=KeyboardInterrupt))
+        expected = {"unreadable": CorruptDataError, "full": OSError, "interrupt": KeyboardInterrupt}[fault]
+        with pytest.raises(expected) as caught:
+            change(table)
+    named = {"unreadable": damaged.name, "full": str(table.location / "part-"), "interrupt": ""}[fault]
+    assert named in str(caught.value)
+    assert (table.snapshot().version, data_files_of(table)) == (6, files)
 
 
 @pytest.mark.parametrize("change", ["delete", "update", "merge", "merge of some matches"])

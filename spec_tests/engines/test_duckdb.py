@@ -17,9 +17,9 @@ from refimpl import Warehouse
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
 from refimpl.protocol.table_feature import CATALOG_MANAGED
-from spec_tests.engines.duckdb_client import attached, rows_of
 from spec_tests.engines.prerequisites import served
-from spec_tests.support.fault_proxy import Fault, FaultProxy, Match
+from spec_tests.support.other_readers import attached, rows_of
+from spec_tests.support.serving import Fault, FaultProxy, Match
 
 pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
 

@@ -20,8 +20,8 @@ from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.log_path import FileKind
 from refimpl.protocol.table_feature import CATALOG_MANAGED
 from refimpl.spark import connect
-from spec_tests.engines import duckdb_client
 from spec_tests.engines.prerequisites import Engine, catalog_session, compile_catalog, rows_of, served
+from spec_tests.support import other_readers
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_all_engines_read_and_write_a_catalog_managed_table(
     compile_catalog(java_classes)
     table = warehouse.create_table("orders", SCHEMA, feature=CATALOG_MANAGED)
     pipeline = connect(delta_spark, warehouse)
-    with served(warehouse.directory) as url, duckdb_client.attached(url) as other:
+    with served(warehouse.directory) as url, other_readers.attached(url) as other:
         spark = catalog_session(delta_spark, url)
         expected = []
         for number in range(0, 8, 4):
@@ -78,7 +78,7 @@ def test_all_engines_read_and_write_a_catalog_managed_table(
         assert sorted_rows(spark.sql("SELECT * FROM unity.default.orders")) == expected
         assert sorted_rows(pipeline.read.table("orders")) == expected
         assert rows_of(table) == expected
-        assert duckdb_client.rows_of(other, "orders") == expected
+        assert other_readers.rows_of(other, "orders") == expected
     assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 8
 
 

@@ -22,8 +22,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.storage.environment import Environment, HostLock, host_lock
 from refimpl.storage.locations import OWNER_FOLDER
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned
-from spec_tests.support.faults import OPENING, Faults, Result, disk_is_broken
-from spec_tests.support.lock_watch import watched_lock
+from spec_tests.support.faults import OPENING, Faults, Result, disk_is_broken, watched_lock
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:

@@ -53,8 +53,7 @@ from spec_tests.support.builders import (
     protocol_of,
     refused,
 )
-from spec_tests.support.faults import FailingFiles
-from spec_tests.support.lock_watch import Others
+from spec_tests.support.faults import FailingFiles, Others
 
 ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 

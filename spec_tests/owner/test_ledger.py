@@ -41,8 +41,7 @@ from spec_tests.support.builders import (
     replace_ledger,
     sql,
 )
-from spec_tests.support.faults import OPENING, FailingFiles, Faults, FaultyConnection, disk_is_broken, opened
-from spec_tests.support.lock_watch import Watch
+from spec_tests.support.faults import OPENING, FailingFiles, Faults, FaultyConnection, Watch, disk_is_broken, opened
 
 
 def ledger_of(warehouse: refimpl.Warehouse) -> Path:

@@ -43,8 +43,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
 )
-from spec_tests.support.faults import Faults, crashed, dies_after, opened
-from spec_tests.support.lock_watch import Others, Watch
+from spec_tests.support.faults import Faults, Others, Watch, crashed, dies_after, opened
 
 
 @pytest.fixture

@@ -40,8 +40,7 @@ from spec_tests.support.builders import (
     protocol_of,
     refused,
 )
-from spec_tests.support.faults import FailingFiles, opened
-from spec_tests.support.lock_watch import Watch
+from spec_tests.support.faults import FailingFiles, Watch, opened
 
 
 def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None:

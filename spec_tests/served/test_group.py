@@ -35,8 +35,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.served.group import Groups, Waiting
 from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
-from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened
-from spec_tests.support.lock_watch import watched_lock
+from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened, watched_lock
 
 Act = Callable[[], Any]
 

@@ -24,8 +24,7 @@ from refimpl.server.serving import Serving, open_listener, serve
 from refimpl.storage.environment import Environment, clock_ms
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import CATALOG, DELTA, UNAVAILABLE, WireTable, refusal
-from spec_tests.support.faults import Faults, disk_is_broken
-from spec_tests.support.lock_watch import Others
+from spec_tests.support.faults import Faults, Others, disk_is_broken
 
 UNAUTHORIZED = (401, "NotAuthorizedException")
 

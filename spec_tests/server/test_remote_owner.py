@@ -65,7 +65,7 @@ from spec_tests.conformance.adapters.catalog_server import PAGE, Catalog, Forget
 from spec_tests.server.conftest import SCHEMA, Listen, ids_in, rows
 from spec_tests.server.wire import DELTA
 from spec_tests.support.builders import append
-from spec_tests.support.fault_proxy import Fault, FaultProxy, Match, Plan
+from spec_tests.support.serving import Fault, FaultProxy, Match, Plan
 
 __all__ = ["cli"]
 

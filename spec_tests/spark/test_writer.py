@@ -1,4 +1,6 @@
-"""Writes: creation in one version, modes, partitions, columns, options, conflicts, paths."""
+"""Writes: creation in one version, modes, partitions, columns, options, conflicts, paths. Two data frames in one
+transaction: `delta.transaction`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import pytest
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.protocol import errors
+from refimpl.protocol.errors import ConcurrentModificationError, InvalidRequestError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.schema import schema as s
 from refimpl.server.access import Scope, Tokens
@@ -23,6 +26,7 @@ from spec_tests.spark.conftest import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 __all__ = ["directory", "listen"]
 
@@ -362,3 +366,51 @@ def test_a_session_writes_and_reads_through_a_server(
         assert remote.read.table("flights").count() == 4
         assert remote.read.option("versionAsOf", 1).table("flights").count() == 24
     assert connect(spark, warehouse).read.table("flights").count() == 4
+
+
+NAMES = ("orders", "stock")
+
+
+@pytest.fixture
+def tables(delta: DeltaConnection, rows: DataFrame) -> DeltaConnection:
+    for name in NAMES:
+        delta.write(rows).saveAsTable(name)
+    return delta
+
+
+def counts(delta: DeltaConnection) -> list[int]:
+    return [delta.read.table(name).count() for name in NAMES]
+
+
+def files(warehouse: Warehouse) -> set[Path]:
+    return {*warehouse.directory.rglob("*.parquet")}
+
+
+def test_two_frames_land_at_once_and_see_one_read_point(tables: DeltaConnection, rows: DataFrame) -> None:
+    with tables.transaction(*NAMES) as tx:
+        tx.write(rows).mode("append").saveAsTable("orders")
+        tables.write(rows.limit(5)).mode("append").saveAsTable("orders")
+        assert tx.read.table("orders").count() == 12
+        tx.table("stock").delete("id < 4")
+        assert counts(tables) == [17, 12]
+    assert counts(tables) == [29, 8]
+    assert {name: (done.version, done.rebased_over) for name, done in tx.committed.items()} == {
+        "orders": (2, 1), "stock": (1, 0),
+    }  # fmt: skip
+
+
+def test_failed_transaction_leaves_no_rows_and_no_files(
+    tables: DeltaConnection, rows: DataFrame, warehouse: Warehouse
+) -> None:
+    before = files(warehouse)
+    with pytest.raises(InvalidRequestError, match="cannot create a table"), tables.transaction(*NAMES) as tx:
+        tx.write(rows).mode("append").saveAsTable("orders")
+        tx.write(rows).saveAsTable("missing")
+    with pytest.raises(InvalidRequestError, match="takes no paths"), tables.transaction() as tx:
+        tx.write(rows).mode("append").save(warehouse.directory / "orders")
+    assert (files(warehouse), counts(tables)) == (before, [12, 12])
+    with pytest.raises(ConcurrentModificationError), tables.transaction() as tx:
+        tx.write(rows).mode("append").saveAsTable("orders")
+        tx.write(rows).mode("overwrite").saveAsTable("stock")
+        tables.write(rows.limit(1)).mode("append").saveAsTable("stock")
+    assert counts(tables) == [12, 13]

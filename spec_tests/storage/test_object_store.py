@@ -43,8 +43,7 @@ from refimpl.storage.object_store import ObjectFiles, StoreError, check_store, r
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.rows.test_deletion_vectors import bitmap, stored
 from spec_tests.server.conftest import SCHEMA, ids_in, rows
-from spec_tests.support.faults import FailingFiles
-from spec_tests.support.lock_watch import watched_lock
+from spec_tests.support.faults import FailingFiles, watched_lock
 from spec_tests.support.sampling import sampled
 
 __all__ = ["cli"]

@@ -24,7 +24,7 @@ from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from spec_tests.conformance.asking import Asking
-from spec_tests.support.fault_proxy import Fault, FaultProxy, Match, Plan
+from spec_tests.support.serving import Fault, FaultProxy, Match, Plan
 
 LONG = 120.0
 IDENTITY = m.Identity(

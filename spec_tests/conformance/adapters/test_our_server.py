@@ -23,7 +23,7 @@ from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
 from spec_tests.engines.prerequisites import served
-from spec_tests.support.fault_proxy import Fault, FaultProxy, Match, Plan
+from spec_tests.support.serving import Fault, FaultProxy, Match, Plan
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 

@@ -23,7 +23,7 @@ from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from spec_tests.conformance.adapters.catalog_server import Catalog, Forgetting, serving
 from spec_tests.conformance.asking import Asking, Table, attempt
-from spec_tests.support.fault_proxy import Fault, FaultProxy, Match
+from spec_tests.support.serving import Fault, FaultProxy, Match
 
 LONG = 120.0
 COMMIT = Match(method="POST", body="add-commit")
