@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.cli import output
 from refimpl.cli.commands import command
-from refimpl.cli.output import ExitCode, Result, Table
+from refimpl.cli.output import ExitCode, Result, TextTable
 
 if TYPE_CHECKING:
     from refimpl.log.history import HistoryEntry
@@ -36,7 +36,7 @@ def log(warehouse: "AnyWarehouse", table: str, limit: int | None = None) -> Resu
         for each in entries
     ]
     columns = ("version", "committed", "stored", "operation", "parameters")
-    return Result(document, Table(columns=columns, rows=rows, right=("version",), whole=("committed", "stored")))
+    return Result(document, TextTable(columns=columns, rows=rows, right=("version",), whole=("committed", "stored")))
 
 
 def _parameters(entry: "HistoryEntry") -> str | None:
@@ -61,7 +61,7 @@ def commits(warehouse: "AnyWarehouse", table: str, start: int | None = None, end
     ]
     return Result(
         {"latest_ratified_version": answer.latest_ratified_version, "commits": list(map(_commit, answer.commits))},
-        *([Table(columns=("version", *times), rows=rows, right=("version",), whole=times)] if rows else []),
+        *([TextTable(columns=("version", *times), rows=rows, right=("version",), whole=times)] if rows else []),
         f"latest ratified version {output.plain(answer.latest_ratified_version)}; {number}",
     )
 

@@ -22,7 +22,7 @@ _WIDTH_OF_A_PIPE: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TextTable:
     """Rows below their column names, without markup.
 
     The columns in `right` are right-aligned. Values in the columns of `right` and `whole` stay on one line.
@@ -78,7 +78,7 @@ class Facts:
 class Result:
     """What a command shows: the document with `--json`, otherwise the lines, tables and facts; and its exit code."""
 
-    def __init__(self, document: Any, *parts: str | Table | Facts, code: int = 0) -> None:
+    def __init__(self, document: Any, *parts: str | TextTable | Facts, code: int = 0) -> None:
         self.document, self.parts, self.code = document, parts, code
 
     def show(self, *, json: bool) -> None:

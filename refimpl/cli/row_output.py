@@ -149,7 +149,7 @@ def _show_table(schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
         columns = columns[: sum(end <= room for end in ends)]
     numbers = {field.name for field in schema if types.is_primitive(field.type) and not types.is_temporal(field.type)}
     shown = [column[0] for column in columns]
-    output.Table(columns=shown, rows=list(zip(*columns, strict=True))[1:], right=numbers, whole=shown).show()
+    output.TextTable(columns=shown, rows=list(zip(*columns, strict=True))[1:], right=numbers, whole=shown).show()
     missing = [f"the columns {', '.join(names[len(shown) :])}"] if names[len(shown) :] else []
     missing += ["the ends of long values"] if cut else []
     if missing:

@@ -6,7 +6,7 @@ import typer
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command, commands, epilog
-from refimpl.cli.output import Result, Table
+from refimpl.cli.output import Result, TextTable
 from refimpl.protocol.commit_owner import SERVER_PUBLISHES_AFTER
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.protocol.release import how_to_install
@@ -97,7 +97,7 @@ def list_tokens(warehouse: "Warehouse") -> Result:
         (t.name, t.scope.value, output.moment(t.added_at), output.moment(t.expires_at) if t.expires_at else "never")
         for t in listed
     ]
-    return Result(document, Table(columns=("name", "scope", "added", "expires"), rows=rows))
+    return Result(document, TextTable(columns=("name", "scope", "added", "expires"), rows=rows))
 
 
 @command(None, "token remove pipeline", group=tokens)

@@ -9,7 +9,7 @@ import typer
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
-from refimpl.cli.output import ExitCode, Facts, Result, Table
+from refimpl.cli.output import ExitCode, Facts, Result, TextTable
 from refimpl.protocol.commit_owner import ResolvedTable, TableSummary
 from refimpl.protocol.errors import InvalidRequestError
 from refimpl.storage.object_store import SUFFIX
@@ -158,7 +158,7 @@ def _listed(warehouse: "AnyWarehouse") -> Result:
         )
         for table in tables
     ]
-    return Result(list(map(_of_owner, tables)), Table(columns=columns, rows=rows, right=("version", "unpublished")))
+    return Result(list(map(_of_owner, tables)), TextTable(columns=columns, rows=rows, right=("version", "unpublished")))
 
 
 def _short(location: Path, directory: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from refimpl.cli import options, output
 from refimpl.cli.commands import command
-from refimpl.cli.output import ExitCode, Facts, Result, Table
+from refimpl.cli.output import ExitCode, Facts, Result, TextTable
 
 if TYPE_CHECKING:
     from refimpl.care.verify import Finding
@@ -168,7 +168,7 @@ def verify(warehouse: "Warehouse", data: bool = False) -> Result:
     rows = [(finding.severity.value, finding.table, finding.code, finding.message) for finding in findings]
     return Result(
         {"ok": not wrong, "tables": tables, "findings": findings},
-        *([Table(columns=("severity", "table", "code", "what"), rows=rows)] if rows else []),
+        *([TextTable(columns=("severity", "table", "code", "what"), rows=rows)] if rows else []),
         f"{output.counted(tables, 'table')}: {_count(findings)}{step}",
         code=ExitCode.REFUSED if wrong else ExitCode.OK,
     )
@@ -197,7 +197,7 @@ def repair(warehouse: "Warehouse", older_than: str = "24h", adopt_published: boo
     document, code = {"ok": ok, "actions": actions, "kept": kept}, ExitCode.OK if ok else ExitCode.REFUSED
     if actions:
         rows = [("yes" if action.done else "NO", action.table, action.code, action.message) for action in actions]
-        return Result(document, Table(columns=("done", "table", "code", "what"), rows=rows), code=code)
+        return Result(document, TextTable(columns=("done", "table", "code", "what"), rows=rows), code=code)
     young = f"{output.counted(kept, 'left-over staged file')} {'is' if kept == 1 else 'are'}"
     rest = f"; {young} younger than {older_than} (--older-than)" if kept else ""
     return Result(document, f"nothing to repair{rest}")

@@ -198,17 +198,17 @@ def test_fraction_of_a_millisecond_is_cut_off() -> None:
 
 
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    output.Table(columns=("n", "text"), rows=[(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",)).show()
+    output.TextTable(columns=("n", "text"), rows=[(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",)).show()
     assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
 
 
 def test_a_long_value_is_complete_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    output.Table(columns=("text", "n"), rows=[("x" * 5000, 1)]).show()
+    output.TextTable(columns=("text", "n"), rows=[("x" * 5000, 1)]).show()
     assert capsys.readouterr().out.splitlines()[1] == "x" * 5000 + "  1"
 
 
 def test_column_names_are_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    output.Table(columns=(">year", "=a", "[bold]b[/bold]"), rows=[("1", "2", "3")]).show()
+    output.TextTable(columns=(">year", "=a", "[bold]b[/bold]"), rows=[("1", "2", "3")]).show()
     assert capsys.readouterr().out.splitlines()[0].split() == [">year", "=a", "[bold]b[/bold]"]
 
 
