@@ -16,7 +16,7 @@ any other for owners. It runs once for every table feature and commit mode that 
 requirements apply.
 
 Most of what clients do is generated. An example for clients exists only where generation does not reach,
-which its file says, or where a stored finding or a reported bug names it (`conformance.findings`): an engine takes
+which its file says, or where a stored finding or the course names it (`conformance.findings`): an engine takes
 seconds for a request, so that examples are its regression tests.
 """
 

@@ -18,7 +18,6 @@ from conformance.interface.results import Layer, Verdict
 from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
 from conformance.subjects.names import open_subject
-from conformance.subjects.smoke import smoke
 from spec_tests.conformance.asking import Asking, Table
 
 pytestmark = pytest.mark.processes
@@ -39,12 +38,6 @@ def name(request: pytest.FixtureRequest) -> str:
     if request.param == "node" and shutil.which("node") is None:
         pytest.skip("there is no node on this machine")
     return COMMANDS[request.param]
-
-
-def test_smoke_passes(name: str) -> None:
-    with open_subject(name, timeout=LONG) as subject:
-        report = smoke(subject)
-    assert report.ok, str(report)
 
 
 def created(owner: Asking, **more: str) -> Table:

@@ -21,7 +21,6 @@ from conformance.running.plan import plan, profile_named
 from conformance.running.verdicts import fails
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
-from conformance.subjects.smoke import smoke
 from spec_tests.engines.prerequisites import served
 from spec_tests.support.serving import Fault, FaultProxy, Match, Plan
 
@@ -48,11 +47,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def subject(url: str) -> Iterator[Subject]:
     with open_subject(f"uc:{url}?catalog=unity&schema=default", timeout=60) as subject:
         yield subject
-
-
-def test_smoke_passes(subject: Subject) -> None:
-    report = smoke(subject)
-    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("check", SLICE)

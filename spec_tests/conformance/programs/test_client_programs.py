@@ -67,12 +67,6 @@ def test_a_program_is_drawn_from_its_seed_alone() -> None:
     assert all(decode(encode(program), ClientProgram, "client") == program for program in drawn[0])
 
 
-@pytest.mark.parametrize("check", NAMES)
-def test_no_program_accuses_the_model_client(check: str) -> None:
-    result = run("model-client", check, count=8)
-    assert result.verdict is Verdict.PASSED, result.violations
-
-
 @pytest.mark.parametrize(
     ("mutant", "check", "requirement"),
     [

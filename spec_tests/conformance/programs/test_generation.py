@@ -2,7 +2,6 @@
 
 import json
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +27,6 @@ from conformance.programs.running import Generation, simpler, smallest
 from conformance.programs.steps import OwnerProgram
 from conformance.running import verdicts
 from conformance.scenario.check import Check, Family, Variant
-from spec_tests.support.sampling import sampled
 
 GENERATED = [check for check in all_checks() if check.name.startswith("any-") and check.side == "owner"]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")
@@ -97,16 +95,6 @@ def test_every_kind_of_step_has_a_name_for_readers() -> None:
     kinds = {kind.__name__.lower() for kind in get_args(client_steps.Step)} | set(owner_words.WEIGHTS)
     assert kinds <= NAMES.keys()
     assert len(set(NAMES.values())) == len(NAMES)
-
-
-@pytest.mark.parametrize("pair", sampled(product(GENERATED, REQUESTS.variants(ModelOwner().hello("", m.Hello()))), 4))
-def test_the_model_owner_passes(pair: tuple[Check, Variant]) -> None:
-    """Of these pairs, each check has one without the mark `longer`."""
-    check, variant = pair
-    result = run(check, variant, ModelOwner(), count=6)
-    assert (result.verdict, result.reason) == (Verdict.PASSED, "")
-    assert result.operations > 50
-    assert result.history is None
 
 
 def test_the_same_seed_gives_the_same_result() -> None:
