@@ -303,22 +303,6 @@ def test_an_outcome_stays_unknown_if_the_lookup_fails(
     assert rows_of(setting, table) == 1, "the data files stay"
 
 
-@every_owned_mode
-def test_a_writer_recognizes_its_own_commit_in_a_conflict(
-    setting: Setting, feature: TableFeature, commit_mode: CommitMode
-) -> None:
-    """FB09, seen by a client: an owner that does not promise idempotent retry may answer a replay with a conflict."""
-    table = setting.table(feature, commit_mode)
-    transaction = appending(table, "mine")
-    setting.owner.faults.twice = True
-    setting.owner.faults.conflict_for_replay = True
-    committed = transaction.commit()
-    assert (committed.version, committed.tries) == (1, 1)
-    assert setting.again(table).snapshot().version == 1
-    if commit_mode is CommitMode.STAGED:
-        assert staged_versions(table) == [1], "the file of the landed commit must not be deleted"
-
-
 # Rejections
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.log.table_state import Changes, LayeredMap, ReplayedState, collector_paused
+from refimpl.log.table_state import LayeredMap, collector_paused
 from refimpl.protocol import errors, log_path
-from refimpl.protocol.actions import Action, DeletionVector, DomainMetadata, Txn
+from refimpl.protocol.actions import Action, DomainMetadata, Txn
 from refimpl.protocol.commit_owner import TableState
 from refimpl.protocol.errors import CorruptLogError
 from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
@@ -421,28 +421,6 @@ ACTIONS = st.one_of(
     st.builds(DomainMetadata, domain=NAMES, configuration=st.just("x"), removed=st.booleans()),
 )
 COMMITS = st.lists(st.lists(ACTIONS, max_size=4), min_size=1, max_size=8)
-
-
-VECTORS = st.sampled_from(
-    [None, *(DeletionVector(storage_type="u", path_or_inline_dv=x, size_in_bytes=1, cardinality=1) for x in "xy")]
-)
-FILES = st.one_of(
-    st.builds(add, NAMES, size=st.integers(1, 9), deletion_vector=VECTORS),
-    st.builds(remove, NAMES, deletion_vector=VECTORS),
-)
-
-
-@given(st.lists(st.lists(FILES, max_size=4), max_size=8))
-def test_a_states_totals_match_its_files(commits: list[list[Action]]) -> None:
-    """The total size and the number of deletion vectors are kept up to date. No file is both active and removed."""
-    state = ReplayedState()
-    for commit in commits:
-        changes = Changes()
-        changes.apply(commit)
-        state = state.after(changes)
-        assert state.size_in_bytes == sum(file.size for file in state.files.values())
-        assert state.files_with_deletion_vectors == sum(vector is not None for _, vector in state.files)
-        assert not set(state.files) & set(state.tombstones)
 
 
 @given(COMMITS, st.lists(st.booleans(), min_size=8, max_size=8), st.data())

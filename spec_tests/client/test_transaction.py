@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
-from refimpl.client.transaction import Transaction, removal
+from refimpl.client.transaction import Transaction
 from refimpl.protocol import actions, log_path
-from refimpl.protocol.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Txn
+from refimpl.protocol.actions import Action, Add, CommitInfo, Format, Metadata, Txn
 from refimpl.protocol.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -466,18 +466,6 @@ def test_an_append_that_read_files_is_not_blind(setting: Setting, read: Step, bl
     setting.append(table, "a")
     commit(table, read, lambda t: t.add(adding("b")))
     assert info_of(table, 2)["isBlindAppend"] is blind
-
-
-def test_a_removal_describes_the_removed_file_exactly() -> None:
-    """DELTA.md#file-identity: path and deletion vector identify the file; the other fields are those of its add."""
-    vector = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
-    add = adding("a", tags={"t": "1"}, base_row_id=7, default_row_commit_version=3, deletion_vector=vector)
-    gone = removal(add, at=5)
-    assert gone.key == add.key
-    kept = ("partition_values", "size", "tags", "base_row_id", "default_row_commit_version")
-    assert [getattr(gone, name) for name in kept] == [getattr(add, name) for name in kept]
-    assert (gone.deletion_timestamp, gone.data_change) == (5, True)
-    assert not removal(add, at=5, data_change=False).data_change
 
 
 def test_edits_of_metadata_in_one_transaction_add_up(setting: Setting) -> None:

@@ -232,26 +232,6 @@ def changed(table: Table, first: int, last: int | None = None) -> list[tuple[int
     return sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in feed)
 
 
-@EVERY_STORAGE
-def test_the_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector) -> None:
-    """DELTA.md#inferred-from-vectors: a vector deletes rows, a second one deletes others and restores some; then the
-    file is removed.
-    """
-    feeding(table)
-    masked = mask(table, vector(table.location, 0, 3, 9))
-    masked = replace_vector(table, masked, inline(table.location, 3, 4))
-    masked = replace_vector(table, masked, None)
-    masked = replace_vector(table, masked, inline(table.location, *range(1, 10)))
-    commit(table, lambda t: t.remove(masked))
-    assert changed(table, 4) == [
-        *((4, "delete", number) for number in (0, 3, 9)),
-        *((5, "delete", 4), (5, "insert", 0), (5, "insert", 9)),
-        *((6, "insert", 3), (6, "insert", 4)),
-        *((7, "delete", number) for number in range(1, 10)),
-        (8, "delete", 0),
-    ]
-
-
 def test_two_spellings_of_a_path_are_one_file_in_the_feed(table: Table) -> None:
     """DELTA.md#file-identity: the path is a URI."""
     feeding(table)

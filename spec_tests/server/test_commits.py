@@ -1,5 +1,9 @@
 """Updates of a table over HTTP, in the order of the checks: UNITY_CATALOG.md#order-of-judging. The log decides about
-the metadata: a request can only repeat it, or add what the log does not have."""
+the metadata: a request can only repeat it, or add what the log does not have.
+
+Commits of clients without the Delta API, such as Sail, are updates of the Delta API: UNITY_CATALOG.md#by-id. Their
+tests are about their own shapes, and about a table that is named by its id.
+"""
 
 import errno
 import json
@@ -444,3 +448,101 @@ def test_table_that_the_api_cannot_express_exists(http: TestClient, warehouse: r
         assert refusal(answer) == (400, "UnsupportedTableFormatException"), (method, path)
     listed = http.get(f"{CATALOG}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert listed.json()["tables"] == []
+
+
+COMMITS = f"{CATALOG}/delta/preview/commits"
+
+
+class TableById(WireTable):
+    """A table whose client names it by its id and location."""
+
+    def commit(self, staged: Staged | None = None, **more: Any) -> Any:
+        body = {"table_id": self.table_id, "table_uri": self.location.as_uri(), **more}
+        if staged is not None:
+            body["commit_info"] = {key.replace("-", "_"): value for key, value in staged.commit.items()}
+            body["commit_info"]["is_disown_commit"] = body.pop("disowns", False)
+        return self.http.request("POST", COMMITS, json=body)
+
+    def commits(self, start: int = 0, **more: Any) -> Any:
+        body = {"table_id": self.table_id, "table_uri": self.location.as_uri(), "start_version": start, **more}
+        return self.http.request("GET", COMMITS, json=body)
+
+    def versions(self, start: int = 0, **more: Any) -> tuple[list[int], int]:
+        answer = self.commits(start, **more)
+        assert answer.status_code == 200, answer.text
+        return [commit["version"] for commit in answer.json()["commits"]], answer.json()["latest_table_version"]
+
+
+@pytest.fixture
+def by_id(http: TestClient) -> TableById:
+    created = TableById(http)
+    created.create()
+    return created
+
+
+def test_a_commit_lands_and_is_listed_until_it_is_reported_as_published(by_id: TableById) -> None:
+    first, second = by_id.write_staged(1), by_id.write_staged(2)
+    assert [by_id.commit(staged).json() for staged in (first, second)] == [{}, {}]
+    assert (by_id.versions(), by_id.versions(2), by_id.versions(end_version=1)) == (([2, 1], 2), ([2], 2), ([1], 2))
+    by_id.publish(first)
+    assert by_id.commit(latest_backfilled_version=1).status_code == 200
+    assert by_id.versions() == ([2], 2)
+
+
+def test_a_lost_race_is_a_conflict_in_any_case_of_the_id(by_id: TableById) -> None:
+    by_id.land(1)
+    assert refusal(by_id.commit(by_id.write_staged(1), table_id=by_id.table_id.upper())) == VERSION_CONFLICT
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"metadata": {"description": "new"}, "staged": 1}, {"disowns": True, "staged": 1},
+             {"uniform": {}, "staged": 1}, {"table_uri": "file:///elsewhere", "staged": 1}],
+)  # fmt: skip
+def test_a_request_without_a_valid_commit_is_invalid(by_id: TableById, more: dict[str, Any]) -> None:
+    staged = by_id.write_staged(1) if more.pop("staged", None) else None
+    assert by_id.commit(staged, **more).status_code == 400
+    assert by_id.versions() == ([], 0)
+
+
+@pytest.mark.parametrize("terms", [{"start": -1}, {"start": 3, "end_version": 2}, {"table_uri": "file:///elsewhere"}])
+def test_an_invalid_list_is_rejected(by_id: TableById, terms: dict[str, Any]) -> None:
+    assert by_id.commits(**terms).status_code == 400
+
+
+def test_a_dropped_table_is_not_found_and_its_commits_are_resolved(
+    by_id: TableById, http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    """A proposal that is answered 404 does not land after an undrop; a replay is not answered 404."""
+    landed, late = by_id.land(1), by_id.write_staged(2)
+    assert http.delete(f"{CATALOG}/tables/unity.default.orders").status_code == 200
+    assert [refusal(answer) for answer in (by_id.commit(late), by_id.commits())] == [NO_TABLE] * 2
+    assert refusal(by_id.commit(landed)) == UNKNOWN
+    warehouse.undrop_table(by_id.table_id)
+    assert by_id.commit(late).status_code == 409
+    assert by_id.commit(landed).status_code == 200
+
+
+def test_a_rename_during_a_commit_does_not_matter(
+    by_id: TableById, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next table of the old name is not the one that the request means."""
+    staged, owner = by_id.write_staged(1), type(warehouse.owner)
+    look_up = owner.look_up
+
+    def then_renamed(*terms: Any) -> Any:
+        seen = look_up(*terms)
+        monkeypatch.undo()
+        assert by_id.http.post(f"{by_id.url}/rename", json={"new-name": "sales"}).status_code == 204
+        TableById(by_id.http).create()
+        return seen
+
+    monkeypatch.setattr(owner, "look_up", then_renamed)
+    assert by_id.commit(staged).status_code == 200
+    assert by_id.versions() == ([1], 1)
+
+
+def test_commits_without_files_are_published_first(warehouse: refimpl.Warehouse, http: TestClient) -> None:
+    inline = inline_table(warehouse)
+    by_id = TableById(http)
+    by_id.table_id, by_id.location = inline.table_id, inline.location
+    assert by_id.versions() == ([], 1)

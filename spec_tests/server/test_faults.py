@@ -101,16 +101,6 @@ def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> 
     assert list((table.location / "_delta_log").glob(".tmp-*")) == []
 
 
-def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
-    """Clients write the file without a sync."""
-    faults = Faults()
-    table = WireTable(serve(environment=faults.environment())).create()
-    staged = table.write_staged(1)
-    before = len(faults.seen)
-    assert table.propose(staged).status_code == 200
-    assert faults.seen[before:] == ["fsync staged", "fsync _staged_commits/", "commit"]
-
-
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "not marked"])
 def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked: bool) -> None:
     """Rewriting one file does not count for another file."""

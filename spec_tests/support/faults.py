@@ -1,4 +1,16 @@
-""""""
+"""Crashes and failing disks: an environment that counts every effect, and can crash or fail at each.
+
+    recorder = Faults()                                # only counts
+    crash = Faults(crash_after=3)                      # three effects happen, then the process is dead
+    full = Faults(fail_from=3, error=disk_is_full)     # the third effect and all later ones fail
+
+An effect is a change of a file, a commit of a ledger transaction, or a fold of the ledger's write-ahead log. Reads can
+fail, too (`fail_reads`). A dead process has no effects: any further effect of the code (in `finally` or after
+`suppress`) raises `SimulatedCrash` again. Unless `durable`, no fsync reaches the disk: the files that a dead process
+leaves do not depend on it, and thousands of runs take seconds.
+
+`Watch` records whether effects that need a lock happen under the lock and in a transaction.
+"""
 
 import errno
 import itertools

@@ -1,4 +1,12 @@
-""""""
+"""Servers of tests: Python programs in processes of their own that print their URL, such as `commit-owner serve`, and
+an HTTP proxy that loses, repeats and delays requests and answers on demand.
+
+    with FaultProxy("http://127.0.0.1:8080") as proxy:
+        proxy.next(Fault.DROP_RESPONSE, match=Match(method="POST", body="add-commit"))
+        client_of(proxy.url).commit(...)            # it lands, and the answer is lost
+
+A proxy from a library would pool connections and retry, and so hide the faults.
+"""
 
 import http.client
 import json
