@@ -24,7 +24,7 @@ from conformance.subjects.smoke import CLIENT_SECTION, PAGE, Outcome, smoke
 from conformance.teaching import scaffold
 from conformance.teaching.scaffold import PROJECTS, Language
 from spec_tests.conformance.adapters.test_page import ANCHORS, OF_CLIENTS
-from spec_tests.test_readme import run
+from spec_tests.project.test_texts import run
 
 PATIENCE = 120.0
 COMPILED = (Language.RUST, Language.GO, Language.JAVA)
