@@ -13,8 +13,8 @@ from conformance.interface.results import ExitCode, UnusableError, counted
 from conformance.interface.safe_text import without_markup
 
 if TYPE_CHECKING:
-    from conformance.checkers.check import HistoryVerdict
     from conformance.history.times import Times
+    from conformance.history_checkers.check import HistoryVerdict
     from conformance.interface.results import RunResult
 
 
@@ -65,9 +65,9 @@ def check(
     Exit code 0: conformant; 1: the history shows a violation; 2: the file is not a valid history; 3: the final log of
     a table could not be read, and the rest shows no violation.
     """
-    from conformance.checkers.check import check_file
     from conformance.history.events import InvalidHistoryError
     from conformance.history.times import times_of_file
+    from conformance.history_checkers.check import check_file
 
     try:
         verdict = check_file(file)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from conformance.checkers.check import describe_answer, describe_request
 from conformance.findings.stored import Stored
 from conformance.history.events import FileLook
+from conformance.history_checkers.check import describe_answer, describe_request
 from conformance.interface.results import RequirementVerdict, RunResult, Violation
 from conformance.interface.safe_text import code, escaped
 from conformance.reports.recorded import Recorded, Step, began, ended, in_letters, read_history

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
+from conformance.history_checkers.rules import Rule
 from conformance.interface import results
 from conformance.reports.recorded import Recorded, began, cut, in_letters, read_history
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest

@@ -19,8 +19,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from conformance.checkers.check import describe, describe_answer, describe_look, describe_request
 from conformance.history.events import FileLook, InvalidHistoryError, Other, Witness
+from conformance.history_checkers.check import describe, describe_answer, describe_look, describe_request
 from conformance.interface.results import (
     CaseResult,
     RequirementResult,

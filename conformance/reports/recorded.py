@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Fault, FileLook, Header, InvalidHistoryError, Witness
 from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
 from conformance.history.times import Times, times_of
+from conformance.history_checkers.rules import Rule
 from conformance.interface.results import Violation
 from conformance.interface.safe_text import one_line
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, Final
 
-from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
 from conformance.history.files import HistoryWriter, read_events
+from conformance.history_checkers.check import HistoryVerdict, check_events
 from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of

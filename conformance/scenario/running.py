@@ -3,9 +3,9 @@ requirements."""
 
 from typing import Any, Final
 
-from conformance.checkers.check import HistoryVerdict, HistoryViolation
-from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
+from conformance.history_checkers.check import HistoryVerdict, HistoryViolation
+from conformance.history_checkers.rules import Rule
 from conformance.interface.results import CaseResult, Verdict, Violation, only_strays
 from conformance.interface.subject import AdapterError, Subject
 from conformance.scenario.adversary import ClientHost

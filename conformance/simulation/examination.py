@@ -15,8 +15,8 @@ from itertools import count
 from random import Random
 from typing import Any, Final, TypeVar
 
-from conformance.checkers.rules import Rule
 from conformance.history import events
+from conformance.history_checkers.rules import Rule
 from conformance.interface import messages as m
 from conformance.interface.log_names import version_of
 from conformance.models import proposals

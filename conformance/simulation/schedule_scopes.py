@@ -14,9 +14,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, cast
 
-from conformance.checkers.check import check_events
 from conformance.history import events
 from conformance.history.files import read_events
+from conformance.history_checkers.check import check_events
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
 from conformance.models import proposals

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from conformance.checkers.check import judge
-from conformance.checkers.columns import HistoryColumns
 from conformance.history import events
 from conformance.history.events import Answer, Event, Request
 from conformance.history.files import read, write_events
 from conformance.history.operations import operations
+from conformance.history_checkers.check import judge
+from conformance.history_checkers.columns import HistoryColumns
 from conformance.simulation.explore import Report, by_priorities
 from conformance.simulation.reference import SimulatedReference
 from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from conformance.checkers.check import HistoryViolation, explain, judge
-from conformance.checkers.columns import HistoryColumns
 from conformance.history import events
 from conformance.history.events import Entry, Event, Promise
 from conformance.history.operations import ANSWERS, Item, Operation, operations
+from conformance.history_checkers.check import HistoryViolation, explain, judge
+from conformance.history_checkers.columns import HistoryColumns
 from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.simulated_histories import TABLE, Draft, DraftOperation, Version, simulate
 

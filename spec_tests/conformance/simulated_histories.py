@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from conformance.checkers.check import HistoryVerdict, check_events
-from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Content, Entry, Event, Fault, Footer, Header, Promise, Unknown, Witness
 from conformance.history.files import write_events
 from conformance.history.operations import operations
+from conformance.history_checkers.check import HistoryVerdict, check_events
+from conformance.history_checkers.rules import Rule
 from spec_tests.conformance.brute_force import is_linearizable
 
 TABLE = "orders"

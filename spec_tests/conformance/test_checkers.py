@@ -10,14 +10,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from conformance.checkers import bounds, watermark
-from conformance.checkers.bounds import MOST_CONTRADICTIONS
-from conformance.checkers.check import check_events, check_file
-from conformance.checkers.columns import HistoryColumns, Rows
-from conformance.checkers.log import IDEMPOTENT_RETRY, LogChecker
-from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Conflict, Content, Done, Entry, Promise
+from conformance.history_checkers import bounds, watermark
+from conformance.history_checkers.bounds import MOST_CONTRADICTIONS
+from conformance.history_checkers.check import check_events, check_file
+from conformance.history_checkers.columns import HistoryColumns, Rows
+from conformance.history_checkers.log import IDEMPOTENT_RETRY, LogChecker
+from conformance.history_checkers.rules import Rule
 from spec_tests.conformance import prove
 from spec_tests.conformance.simulated_histories import (
     CASES,

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from conformance.checkers.check import check_events
 from conformance.command.application import application
 from conformance.findings import markdown, stored
 from conformance.findings.stored import HOME, Stored
 from conformance.history.files import read_events
+from conformance.history_checkers.check import check_events
 from conformance.interface.results import CaseResult, RequirementVerdict, RunResult, Verdict
 from conformance.interface.safe_text import without_markup
 from conformance.interface.subject import Subject

@@ -118,7 +118,7 @@ KIT_LAYERS = (
     ("scenario",),
     ("mutants",),
     ("adapters",),
-    ("checkers",),
+    ("history_checkers",),
     ("oracle",),
     ("models",),
     ("history",),

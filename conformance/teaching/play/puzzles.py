@@ -11,11 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.checkers.check import check_file, describe_answer, describe_request
-from conformance.checkers.rules import Rule
 from conformance.history.events import Answer, Conflict, Fault, FileLook, Witness
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
+from conformance.history_checkers.check import check_file, describe_answer, describe_request
+from conformance.history_checkers.rules import Rule
 from conformance.story import filled
 
 NAMES: Final = (

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checkers.check import check_events
 from conformance.checks import all_checks
 from conformance.history.files import read_events
+from conformance.history_checkers.check import check_events
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, staged_file
 from conformance.interface.results import CaseResult, Layer, Verdict

@@ -18,9 +18,9 @@ import pytest
 
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess, InProcessSubject
-from conformance.checkers.check import check_events
 from conformance.checks import all_checks
 from conformance.history.files import read_events
+from conformance.history_checkers.check import check_events
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from conformance.interface.results import CaseResult, Layer, Verdict

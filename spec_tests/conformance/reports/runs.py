@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from conformance import reports
-from conformance.checkers.check import check_events
 from conformance.history.events import Header
 from conformance.history.files import read
+from conformance.history_checkers.check import check_events
 from conformance.interface.results import (
     CaseResult,
     Environment,

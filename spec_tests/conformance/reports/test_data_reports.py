@@ -21,8 +21,8 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 from conformance import reports
-from conformance.checkers.check import check_file
 from conformance.command.application import application
+from conformance.history_checkers.check import check_file
 from conformance.interface.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
 from conformance.interface.safe_text import escaped, one_line
 from conformance.reports import folder as folders

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from conformance.checkers.columns import NO_LATEST, Rows
-from conformance.checkers.rules import Rule
+from conformance.history_checkers.columns import NO_LATEST, Rows
+from conformance.history_checkers.rules import Rule
 
 INFINITY: Final = 2**63 - 1
 """A time after all times; its negative is before all times."""

@@ -30,8 +30,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from conformance.checkers import bounds
-from conformance.checkers.bounds import (
+from conformance.history.events import Content, Header, Promise
+from conformance.history_checkers import bounds
+from conformance.history_checkers.bounds import (
     INFINITY,
     MOST_CONTRADICTIONS,
     MOST_OF_ONE_RULE,
@@ -42,9 +43,8 @@ from conformance.checkers.bounds import (
     Observations,
     Window,
 )
-from conformance.checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, Sighting, TableColumns
-from conformance.checkers.rules import Rule
-from conformance.history.events import Content, Header, Promise
+from conformance.history_checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, Sighting, TableColumns
+from conformance.history_checkers.rules import Rule
 
 _FIELDS = ("bytes", "actions")
 

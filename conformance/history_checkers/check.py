@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.checkers.bounds import FIRST, SECOND, Breach, Breaches
-from conformance.checkers.columns import HistoryColumns, infer_log
-from conformance.checkers.log import LogChecker, check_content
-from conformance.checkers.rules import Rule
-from conformance.checkers.watermark import WatermarkChecker
 from conformance.history import events
 from conformance.history.events import Event, FileLook, Header
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
+from conformance.history_checkers.bounds import FIRST, SECOND, Breach, Breaches
+from conformance.history_checkers.columns import HistoryColumns, infer_log
+from conformance.history_checkers.log import LogChecker, check_content
+from conformance.history_checkers.rules import Rule
+from conformance.history_checkers.watermark import WatermarkChecker
 from conformance.interface.messages import name_of
 
 

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 
-from conformance.checkers import bounds
-from conformance.checkers.bounds import (
+from conformance.history_checkers import bounds
+from conformance.history_checkers.bounds import (
     INFINITY,
     MOST_CONTRADICTIONS,
     Bound,
@@ -34,9 +34,9 @@ from conformance.checkers.bounds import (
     Observations,
     Window,
 )
-from conformance.checkers.columns import Rows, TableColumns
-from conformance.checkers.log import LogChecker
-from conformance.checkers.rules import Rule
+from conformance.history_checkers.columns import Rows, TableColumns
+from conformance.history_checkers.log import LogChecker
+from conformance.history_checkers.rules import Rule
 
 
 class WatermarkChecker:
