@@ -32,6 +32,7 @@ from refimpl.protocol.commits import (
     Ratified,
     RejectionReason,
     StagedProposal,
+    VersionGap,
 )
 from refimpl.protocol.errors import (
     CorruptionError,
@@ -644,6 +645,21 @@ def put(log: LogStore, version: int, content: bytes) -> None:
     assert log.put_if_absent(log_path.commit(version), content)
 
 
+def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Warehouse) -> None:
+    table = announced(warehouse)
+    assert table.state is TableState.STAGING
+    assert warehouse.owner.adopt(table.table_id) == VersionGap(latest_ratified_version=None)
+    content = builders.first_version(COORDINATED_COMMITS)
+    put(log_of(warehouse, table), 0, content)
+    outcome = warehouse.owner.adopt(table.table_id)
+    assert isinstance(outcome, Ratified)
+    assert outcome.commit.size == len(content)
+    mine = builders.owned(warehouse, "orders")
+    assert mine.table_id == table.table_id
+    assert isinstance(mine.commit(1), Ratified)
+    assert mine.published() == [0, 1]
+
+
 def test_versions_before_an_adopted_one_are_durable_first(tmp_path: Path) -> None:
     """Their writer may not have synced them, and the owner's versions cannot be read without them."""
     faults = Faults()
@@ -721,6 +737,16 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
     staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
     put(log_of(warehouse, staged), 0, builders.first_version(MANAGED_COMMIT))
     assert warehouse.tables() == ["orders", "sales"]  # the creator has not registered `ours` yet
+
+
+@pytest.mark.parametrize("by", ["location", "table_id"])
+def test_a_table_that_was_announced_and_created_is_found_by_location_and_id(
+    warehouse: refimpl.Warehouse, by: str
+) -> None:
+    table = announced(warehouse)
+    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.STAGING
+    put(log_of(warehouse, table), 0, builders.first_version(COORDINATED_COMMITS))
+    assert warehouse.owner.resolve(getattr(table, by)).state is TableState.ACTIVE
 
 
 def test_an_unreadable_announced_table_hides_no_other_table(warehouse: refimpl.Warehouse) -> None:

@@ -30,6 +30,7 @@ from refimpl.protocol.table_feature import (
     CommitMode,
     TableFeature,
 )
+from spec_tests.owner.test_recovery import interrupted
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
@@ -222,9 +223,34 @@ def test_repair_leaves_a_table_that_another_process_registered_meanwhile(directo
         assert warehouse.tables() == ["late"]
 
 
+def settled(directory: Path) -> None:
+    with opened(directory) as other:
+        table = owned(other, "orders")
+        table.owner.attempt_outcome(table.table_id, new_attempt())
+
+
 def landed(directory: Path) -> None:
     with opened(directory) as other:
         assert isinstance(owned(other, "orders").commit(2), Ratified)
+
+
+@pytest.mark.parametrize(
+    ("others", "done"),
+    [
+        (lambda directory: Others(before=lambda: settled(directory)), []),
+        (lambda directory: Others(after=lambda: landed(directory)), ["completed the publish of version 1"]),
+    ],
+    ids=["another process settles first", "another process commits afterwards"],
+)
+def test_repair_reports_only_its_own_actions(
+    directory: Path, others: Callable[[Path], Others], done: list[str]
+) -> None:
+    interrupted(directory)
+    acting = others(directory)
+    with refimpl.open(directory, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
+        assert [action.message for action in repair(warehouse.owner)] == done
+        assert acting.acted
+        assert owned(warehouse, "orders").latest == (1 if not done else 2)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,25 @@ def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
         owned(warehouse, "orders").land()
 
 
+def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
+    died = crashed(directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").backfill())
+    assert died is None
+    full = no_room()
+    troubled = refimpl.open(directory, environment=full.environment(), create=True)
+    with pytest.raises(OwnerUnavailableError):
+        owned(troubled, "orders").backfill()
+    full.abandon()
+    with opened(directory) as warehouse:
+        table = owned(warehouse, "orders")
+        assert warehouse.owner.resolve("orders").halted is None
+        table.backfill()
+        assert table.published() == [0, 1, 2]
+        table.land()
+
+
 # A take-over that was interrupted
 
 

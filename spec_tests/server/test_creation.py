@@ -32,6 +32,25 @@ from spec_tests.server.wire import (
 # Creation
 
 
+def test_load_shows_what_the_log_says(table: WireTable) -> None:
+    loaded = table.load()
+    metadata = loaded["metadata"]
+    assert metadata["columns"]["fields"] == WIRE_COLUMNS
+    assert metadata["table-type"] == "MANAGED"
+    assert metadata["table-uuid"] == table.table_id
+    assert metadata["last-commit-timestamp-ms"] == START
+    expected = {
+        "delta.minReaderVersion": "3",
+        "delta.minWriterVersion": "7",
+        "delta.feature.catalogManaged": "supported",
+        "delta.feature.inCommitTimestamp": "supported",
+        "delta.enableInCommitTimestamps": "true",
+        "io.unitycatalog.tableId": table.table_id,
+    }
+    assert {key: metadata["properties"].get(key) for key in expected} == expected
+    assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
+
+
 def nested(depth: int) -> Any:
     kind: Any = "long"
     for _ in range(depth):
