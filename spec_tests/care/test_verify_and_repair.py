@@ -16,7 +16,7 @@ import pytest
 import refimpl
 from refimpl.care import repair as repair_module
 from refimpl.care.repair import repair
-from refimpl.care.verify import AHEAD_MS, STAGING_AGE_MS, Severity, verify
+from refimpl.care.verify import AHEAD_MS, ORPHAN_AGE_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.client.create import Creation
 from refimpl.client.ownership import hand_back
 from refimpl.owner.local import LocalOwner
@@ -374,6 +374,17 @@ def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> N
     assert setting.owner.resolve("t").halted is None
 
 
+def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
+    """The file that the process has open is no longer in the folder. This process writes before it reads."""
+    setting.back_up()
+    setting.restore()
+    with setting.owner.lock(), setting.owner.ledger.write() as writer:
+        table = setting.owner.required(writer, setting.table.table_id)
+        writer.set(table, halted="written just now")
+    resolved = refimpl.open(setting.directory, create=True).owner.resolve("t")
+    assert resolved.halted == "written just now"
+
+
 def test_a_table_that_was_handed_back_is_not_verified(setting: Setting) -> None:
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
@@ -454,6 +465,21 @@ def test_altered_inline_bytes_are_not_served(tmp_path: Path) -> None:
         with pytest.raises(CorruptLedgerError):
             ask()
     assert setting.errors() == {"stored-altered"}
+
+
+def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> None:
+    setting.commit(1)
+    assert ("note", "orphaned-staged-files") not in setting.codes()
+    setting.proposal(1)
+    setting.proposal(2)
+    (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
+    assert left_over.message.startswith("1 staged file (")
+    assert " of a ratified version is left over; repair removes it when it is 24 hours old" in left_over.message
+    assert not left_over.repairable, "repair keeps it for a day"
+    late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * ORPHAN_AGE_MS)
+    with refimpl.open(setting.directory, environment=late) as tomorrow:
+        assert [finding.repairable for finding in verify(tomorrow.owner) if finding.code == left_over.code] == [True]
+    assert len(setting.log.staged_listing(FOLDER)) == 3
 
 
 def test_verify_names_the_folder_of_a_dropped_table(setting: Setting) -> None:

@@ -52,6 +52,30 @@ from spec_tests.support.written_log import (
 )
 
 
+@every_kind
+def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeature | None) -> None:
+    """Delta's protocol, "Checkpoints": a reader of the checkpoint does not need older commits."""
+    table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
+    rows = busy(setting, table, 5)
+    commit(table, lambda t: t.set_domain("some", '{"a":1}'))
+    before = table.snapshot()
+    made = write_checkpoint(table)
+    assert (made.version, made.name) == (6, log_path.classic_checkpoint(6))
+    assert json.loads(table.log.read(LAST_CHECKPOINT)) == {
+        "version": 6,
+        "size": made.actions,
+        "sizeInBytes": made.size,
+        "numOfAddFiles": len(before.files),
+    }
+    assert made.actions == 2 + 1 + 1 + len(before.tombstones) + len(before.files)
+    hide(table, *range(6))
+    after = setting.again(table).snapshot()
+    assert after.loaded.segment.checkpoint_version == 6
+    assert state(after) == state(before)
+    read = after.to_arrow()
+    assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
+
+
 @pytest.mark.parametrize("files", [0, 1, 2, 3, 4, 7])
 def test_a_checkpoint_of_any_length_holds_every_action(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, files: int
@@ -259,6 +283,24 @@ def test_sidecars_are_durable_before_a_checkpoint_names_them(
     ]
     remaining = iter(storage.done)
     assert all(step in remaining for step in order), storage.done
+
+
+def test_sidecars_stay_when_the_checkpoint_is_visible(setting: Setting, storage: FailingFiles) -> None:
+    """The sync of the folder fails after the rename made the checkpoint visible."""
+    table = setting.table(None, properties=V2)
+    busy(setting, table, 3)
+    before = state(table.snapshot())
+
+    def after_the_rename(operation: str, path: Path) -> bool:
+        return operation == "fsync_directory" and any(".checkpoint." in entry.name for entry in table.log.listing())
+
+    storage.fail_when = after_the_rename
+    with pytest.raises(OSError, match="injected"):
+        write_checkpoint(table)
+    storage.fail_when = lambda operation, path: False
+    hide(table, *range(3))
+    assert sidecars(table)
+    assert state(setting.again(table).snapshot()) == before
 
 
 def test_sidecars_stay_when_the_checkpoint_may_appear_later(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,22 @@ def test_a_writer_checks_for_winners_before_it_proposes(
     assert setting.paths(table) == {"mine", "theirs", "next"}
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("owned", [True, False])
+def test_each_of_several_winners_is_checked(setting: Setting, position: int, owned: bool) -> None:
+    """One of three winners conflicts; the others are harmless."""
+    table = setting.table() if owned else setting.table(None)
+    transaction = table.transaction()
+    transaction.read_files("month = '02'")
+    transaction.add(adding("mine"))
+    for number in range(3):
+        setting.append(table, f"theirs-{number}", month="02" if number == position else "03")
+    with pytest.raises(errors.ConcurrentAppendError) as caught:
+        transaction.commit()
+    assert caught.value.version == 1 + position
+    assert setting.again(table).snapshot().version == 3
+
+
 def test_a_winner_missing_from_the_answer_is_checked_too(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer holds only the newer of two winners. The older one may be the one that conflicts."""
     table = setting.table()
@@ -301,6 +317,22 @@ def test_an_outcome_stays_unknown_if_the_lookup_fails(
         assert (caught.value.table_id, caught.value.version) == (table.table_id, 1)
         assert isinstance(setting.owner.attempt_outcome(caught.value.table_id, caught.value.attempt), Landed)
     assert rows_of(setting, table) == 1, "the data files stay"
+
+
+@every_owned_mode
+def test_a_writer_recognizes_its_own_commit_in_a_conflict(
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
+) -> None:
+    """FB09, seen by a client: an owner that does not promise idempotent retry may answer a replay with a conflict."""
+    table = setting.table(feature, commit_mode)
+    transaction = appending(table, "mine")
+    setting.owner.faults.twice = True
+    setting.owner.faults.conflict_for_replay = True
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (1, 1)
+    assert setting.again(table).snapshot().version == 1
+    if commit_mode is CommitMode.STAGED:
+        assert staged_versions(table) == [1], "the file of the landed commit must not be deleted"
 
 
 # Rejections

@@ -259,6 +259,14 @@ def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, tombstone
     assert len(vacuum(setting.again(table), older_than=7 * DAY).files) == 1
 
 
+def test_vacuum_keeps_files_that_a_running_transaction_may_have_written(table: Table) -> None:
+    orphan = table.location / "month=01" / "part-00000-new.parquet"
+    orphan.write_bytes(b"rows of a transaction that is not committed yet")
+    assert vacuumed(table) == set()
+    make_old(table, 8)
+    assert vacuumed(table) == {"month=01/part-00000-new.parquet"}
+
+
 @pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE], ids=lambda mode: mode.value)
 def test_vacuum_keeps_the_files_of_unpublished_commits(warehouse: Warehouse, mode: CommitMode) -> None:
     table = warehouse.create_table("unpublished", SCHEMA, policy=POLICY, commit_mode=mode)
@@ -268,6 +276,20 @@ def test_vacuum_keeps_the_files_of_unpublished_commits(warehouse: Warehouse, mod
     make_old(table)
     assert vacuumed(table, older_than=0, force=True) == set()
     assert content(table) == before
+
+
+def test_vacuum_keeps_the_files_of_an_undecided_staged_commit(warehouse: Warehouse, table: Table) -> None:
+    """The writer may still propose or rebase this commit."""
+    deleted: list[str] = []
+
+    def clean() -> None:
+        make_old(table)
+        deleted.extend(vacuumed(warehouse.table("sales"), older_than=-DAY, force=True))
+
+    before_the_proposal(table, clean)
+    table.append(rows(50))
+    assert deleted == []
+    assert len(content(table)) == 7
 
 
 def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(

@@ -213,6 +213,23 @@ def test_statements_that_change_a_tables_metadata_commit(engine: Engine) -> None
     assert engine.rows("orders") == [(1, "one", None), (2, "two", 0.5)]
 
 
+def test_delta_reads_and_writes_a_table_of_our_client(engine: Engine) -> None:
+    table = engine.warehouse.create_table("ours", SCHEMA, feature=COORDINATED_COMMITS, location=engine.location("ours"))
+    table.append(pa.table({"id": [1], "name": ["ours"]}))
+    name = f"delta.`{table.location}`"
+    engine.insert(name, (2, "theirs"))
+    table.append(pa.table({"id": [3], "name": ["ours"]}))
+    assert engine.rows(name) == rows_of(table) == [(1, "ours"), (2, "theirs"), (3, "ours")]
+
+
+def test_a_table_is_created_with_its_rows(engine: Engine) -> None:
+    coordinator.register(engine.spark, engine.warehouse, new_tables=True)
+    engine.sql(f"CREATE TABLE copy USING delta LOCATION '{engine.location('copy')}' AS SELECT 7 AS id, 'x' AS name")
+    assert rows_of(engine.warehouse.table("copy")) == [(7, "x")]
+    assert engine.latest("copy") == 0
+    coordinator.register(engine.spark, engine.warehouse)
+
+
 def test_a_second_registration_replaces_the_first(engine: Engine) -> None:
     """Registrations belong to the JVM: the second one replaces the first with all its tables. Tables of the first
     warehouse then have no owner and cannot be written.

@@ -347,6 +347,31 @@ def test_removed_staged_file_of_a_published_version_is_no_damage(warehouse: refi
     assert table.history() == truth
 
 
+def test_file_is_rewritten_after_a_failed_fsync_of_its_folder(warehouse: refimpl.Warehouse) -> None:
+    """STORAGE.md#failed-fsync: after a failed fsync, the owner stops, because a retry may succeed without writing."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
+    with pytest.raises(OwnerUnavailableError):
+        failing.owner.backfill_to_version(table.table_id)
+    assert faults.seen[OPENING + 4] == "fsync _delta_log/"
+    assert table.owner.get_commits(table.table_id).commits, "the owner keeps the bytes"
+    faults.abandon()
+    works = Faults()
+    refimpl.open(warehouse.directory, environment=works.environment(), create=True).owner.backfill_to_version(
+        table.table_id
+    )
+    works.abandon()
+    assert works.seen[-6:] == [
+        "create temporary",
+        "write temporary",
+        "fsync temporary",
+        "replace 1.json",
+        "fsync _delta_log/",
+        "commit",
+    ]
+
+
 def test_failed_backfill_does_not_fail_the_commit(
     warehouse: refimpl.Warehouse, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -401,6 +426,18 @@ def test_staging_table_is_found_by_id_and_path_only(warehouse: refimpl.Warehouse
     assert warehouse.owner.tables() == []
     create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     assert owned(warehouse, "orders").table_id != staged.table_id
+
+
+def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> None:
+    faults = Faults()
+    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    publish(table, 1)
+    faults.seen.clear()
+    assert isinstance(table.commit(1), Conflict)
+    first = faults.seen.index("replace 1.json")
+    assert faults.seen[first - 1 : first + 3] == ["fsync temporary", "replace 1.json", "fsync _delta_log/", "commit"]
+    warehouse.close()
 
 
 # Commits by put-if-absent: managed-commits, "Commit Protocol", choice 2; catalog-managed, option 3

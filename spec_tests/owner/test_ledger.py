@@ -9,13 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import apsw
 import pytest
 
 import refimpl
 from refimpl import warehouse as warehouse_module
+from refimpl.care import watched_ledger
 from refimpl.care.verify import DEEPEST
 from refimpl.care.watched_ledger import WatchedLedger
 from refimpl.owner import decide
@@ -41,7 +42,16 @@ from spec_tests.support.builders import (
     replace_ledger,
     sql,
 )
-from spec_tests.support.faults import OPENING, FailingFiles, Faults, FaultyConnection, Watch, disk_is_broken, opened
+from spec_tests.support.faults import (
+    OPENING,
+    FailingFiles,
+    Faults,
+    FaultyConnection,
+    Watch,
+    disk_is_broken,
+    disk_is_full,
+    opened,
+)
 
 
 def ledger_of(warehouse: refimpl.Warehouse) -> Path:
@@ -246,6 +256,19 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 
 
 # The disk below the ledger
+
+
+def test_commit_on_a_full_disk_is_an_error_without_effect(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    before = table.history()
+    faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
+    with pytest.raises(OwnerUnavailableError):
+        table.through(failing).commit(2)
+    assert table.history() == before
+    table.land()  # by another connection, although the failed one has done nothing since
+    assert table.through(failing).history() == table.history(), "the owner can still read"
+    faults.abandon()
 
 
 def test_ledger_records_a_version_only_once(warehouse: refimpl.Warehouse) -> None:
@@ -473,6 +496,23 @@ def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: st
         assert table.latest == 1
 
 
+@pytest.mark.parametrize("following", ["a read", "a commit"])
+def test_interruption_before_the_end_of_a_transaction_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, following: str
+) -> None:
+    """Ctrl-C may come at the call of the function that ends the transaction. It was reported as a damaged ledger, with
+    the advice to restore a backup: that would have lost commits."""
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(WatchedLedger, "end", Mock(side_effect=KeyboardInterrupt))
+            table.commit(1)
+        if following == "a commit":
+            with opened(tmp_path / "w") as other:  # the lock is free, so the transaction is no longer open
+                table.through(other).land(1)
+        assert table.latest == (1 if following == "a commit" else 0)
+
+
 def test_an_interrupted_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(database: apsw.Connection) -> None:
         """Ctrl-C comes at the end of the read."""
@@ -544,6 +584,23 @@ def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
     with pytest.raises(OwnerUnavailableError, match="write-ahead log"):
         refimpl.open(tmp_path / "w", environment=Environment(connect=lambda path: Stubborn(str(path))), create=True)
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
+
+
+def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
+    """Calls the fork hooks directly. Other tests here fork a process."""
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+        watched_ledger.before_fork()
+        watched_ledger.after_fork_in_child()
+        assert table.latest == 0
+        with warehouse.owner.ledger.read():
+            watched_ledger.before_fork()
+            watched_ledger.after_fork_in_child()
+            with (
+                ThreadPoolExecutor(1) as other,
+                pytest.raises(OwnerUnavailableError, match="forked inside a transaction"),
+            ):
+                other.submit(table.owner.get_commits, table.table_id).result()
 
 
 def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:

@@ -305,8 +305,69 @@ def test_pure_modules_have_no_effects(module: str) -> None:
 
 # Access to files
 
+PATH_METHODS = {
+    "chmod", "cwd", "exists", "glob", "group", "hardlink_to", "home", "is_dir", "is_file", "is_mount", "is_symlink",
+    "iterdir", "lstat", "mkdir", "open", "owner", "read_bytes", "read_text", "readlink", "rename", "resolve", "rglob",
+    "rmdir", "samefile", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+"""Methods of `pathlib.Path`, without `replace` and `absolute`, which are also names of harmless methods."""
+
+EFFECT_OBJECTS = {"files", "_files", "log", "_log", "reader", "ledger", "segment", "Table", "catalog", "owner"}
+"""Names of the objects through which modules access files: `files.stat(...)` is not `Path.stat`."""
+
+ALLOWED = {
+    ("refimpl.owner.local", "resolve"): "finds a table by every path that leads to it",
+    ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
+    ("refimpl.owner.ledger", "getpid"): "finds out which process opened the connection",
+    ("refimpl.served.group", "getpid"): "finds out which process has the waiting threads",
+    ("refimpl.warehouse", "resolve"): "resolves the paths of the warehouse and its roots",
+    ("refimpl.warehouse", "is_dir"): "checks that a root is a directory",
+    ("refimpl.warehouse.owner_names", "resolve"): "finds the warehouse around a table",
+    ("refimpl.warehouse.owner_names", "is_dir"): "finds the warehouse around a table",
+}
+"""The documented exceptions, with their reasons."""
+
+DATA_FILES = {"refimpl.rows.data_files", "refimpl.rows.deletion_vectors", "refimpl.rows.input_files"}
+"""These modules read and write data files and deletion vectors, which engines write themselves, or read a user's files,
+and no log."""
+
+
+@cache
+def file_effects(module: str) -> list[tuple[str, int]]:
+    effects = []
+    for node in walk(tree_of(module)):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id == "open":
+            effects.append(("open", node.lineno))
+        elif isinstance(function, ast.Attribute):
+            receiver = function.value
+            name = receiver.id if isinstance(receiver, ast.Name) else getattr(receiver, "attr", "")
+            ours = name in EFFECT_OBJECTS or name == "self"
+            if name in ("os", "shutil", "io", "tempfile") or (function.attr in PATH_METHODS and not ours):
+                effects.append((function.attr, node.lineno))
+    return effects
+
 
 OF_CLIENTS = modules_in("refimpl.client", "refimpl.log", "refimpl.rows", "refimpl.schema")
+OF_THE_LOG = [
+    *(m for m in OF_CLIENTS if m not in DATA_FILES),
+    *modules_in(
+        "refimpl.storage.log_store", "refimpl.owner", "refimpl.catalog", "refimpl.protocol", "refimpl.warehouse"
+    ),
+]
+
+
+def test_every_byte_of_a_log_goes_through_files() -> None:
+    """No other module may call `open`, `os.*` or `pathlib` I/O on a log."""
+    effects = [(module, what, line) for module in OF_THE_LOG for what, line in file_effects(module)]
+    assert [f"{module}:{line} {what}" for module, what, line in effects if (module, what) not in ALLOWED] == []
+
+
+def test_every_documented_exception_is_used() -> None:
+    for module, what in ALLOWED:
+        assert what in {used for used, _ in file_effects(module)}, f"{module} does not use {what} any more"
 
 
 # Cost and size
@@ -337,6 +398,14 @@ def test_importing_the_package_loads_no_other_library() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     packages = {name.partition(".")[0] for name in ran.stdout.split()}
     assert packages - sys.stdlib_module_names == {"refimpl"}
+
+
+def test_no_utils_module_and_no_manager_class() -> None:
+    """A module or class is named after its subject, not after its role."""
+    assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
+    everything = (node for m in MODULES for node in statements(m, for_types=True))
+    named = [node.name for node in everything if isinstance(node, ast.ClassDef)]
+    assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 
 
 def test_no_code_branches_on_the_feature() -> None:

@@ -264,6 +264,24 @@ def test_files_then_folders_are_durable_before_the_actions(tmp_path: Path, monke
     assert synced[-1] == tmp_path
 
 
+@pytest.mark.parametrize("partition_columns", [(), ("month",)])
+def test_a_file_is_synced_with_all_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...]
+) -> None:
+    """A Parquet file without its footer cannot be read."""
+    synced: dict[Path, bytes] = {}
+
+    def fsync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.is_file():
+            synced[path] = path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    adds = _write(tmp_path, ROWS, partition_columns)
+    files = [partition_values.local_path(tmp_path, add.path) for add in adds]
+    assert synced == {path: path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_statistics_cover_all_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: int) -> None:
     """The NaN, the null or the extreme value may be in any row group."""

@@ -222,6 +222,26 @@ def test_vacuum_deletes_nothing_while_a_vector_cannot_be_located(
     assert (table.location / f"ab/deletion_vector_{NAME}.bin").exists()
 
 
+@EVERY_STORAGE
+def test_the_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector) -> None:
+    """DELTA.md#inferred-from-vectors: a vector deletes rows, a second one deletes others and restores some; then the
+    file is removed.
+    """
+    feeding(table)
+    masked = mask(table, vector(table.location, 0, 3, 9))
+    masked = replace_vector(table, masked, inline(table.location, 3, 4))
+    masked = replace_vector(table, masked, None)
+    masked = replace_vector(table, masked, inline(table.location, *range(1, 10)))
+    commit(table, lambda t: t.remove(masked))
+    assert changed(table, 4) == [
+        *((4, "delete", number) for number in (0, 3, 9)),
+        *((5, "delete", 4), (5, "insert", 0), (5, "insert", 9)),
+        *((6, "insert", 3), (6, "insert", 4)),
+        *((7, "delete", number) for number in range(1, 10)),
+        (8, "delete", 0),
+    ]
+
+
 def feeding(table: Table) -> Table:
     table.alter(properties={"delta.enableChangeDataFeed": "true"})
     return table

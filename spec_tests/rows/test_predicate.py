@@ -303,6 +303,12 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidRequestError, match=f"'{text}' at position 1 is not supported: % takes integers"):
             value_of(text, SCHEMA["l"], SCHEMA)
 
+    @pytest.mark.longer
+    def test_a_condition_of_a_thousand_terms_is_parsed(self) -> None:
+        test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
+        assert test.may_match(add(q="999"))
+        assert not test.may_match(add(q="1000"))
+
 
 def test_an_exact_column_name_wins_over_one_in_another_case() -> None:
     twins = parse_schema(json.dumps({"type": "struct", "fields": [field("Q", "long"), field("q", "long")]}))
@@ -317,6 +323,24 @@ def test_a_column_of_one_side_of_a_merge_needs_no_alias() -> None:
     sides = Sides.of(target_alias="t", target=target, source_alias="s", source=SCHEMA)
     (column,) = set(condition_of("st.inner = 1", sides).columns())
     assert column.path == ("s", "st", "Inner")
+
+
+def test_equal_values_of_two_columns_are_not_less() -> None:
+    schema = from_arrow(pa.schema([("l", pa.int64()), ("k", pa.int64())]))
+    bounds = {"l": 3, "k": 3}
+    file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"l": 0, "k": 0}})
+    matches = {text: file_test(text, schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
+    assert matches == {"l < k": False, "l <= k": True, "NOT l <= k": False}
+
+
+def test_a_member_that_was_a_float_may_be_above_its_bound() -> None:
+    """DELTA.md#type-widening: the float that is written 1.1 is the double 1.10000002384."""
+    changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    inner = {"type": "struct", "fields": [{**field("f", "double"), "metadata": changes}]}
+    schema = parse_schema(json.dumps({"type": "struct", "fields": [field("st", inner)]}))
+    bounds = {"st": {"f": 1.1}}
+    file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"st": {"f": 0}}})
+    assert file_test("st.f = 1.100000023841858", schema, ()).may_match(file)
 
 
 LONGS = st.integers(-3, 3) | st.none()

@@ -118,6 +118,22 @@ def with_link_commits(warehouse: Warehouse, *, owned: bool) -> Table:
 
 
 @both_ways
+@pytest.mark.parametrize("error", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
+def test_a_link_whose_answer_was_lost_loses_no_row(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, owned: bool, error: int
+) -> None:
+    """The server of a network file system carries out the link after this host got an error, and looked for it."""
+    table = with_link_commits(warehouse, owned=owned)
+    failed = failing_link(monkeypatch, error)
+    with contextlib.suppress(OutcomeUnknown):
+        table.append(rows(1))
+    for target, content in failed:
+        if not target.exists():
+            target.write_bytes(content)
+    assert ids(table) == [1]
+
+
+@both_ways
 def test_a_link_that_is_not_visible_when_its_fsync_fails_loses_no_row(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, owned: bool
 ) -> None:

@@ -365,6 +365,22 @@ def test_report_makes_room_for_the_commit_beside_it(serve: Serve, limit: int) ->
 # Attempts, and tables of other commit modes
 
 
+@pytest.mark.parametrize("named", ["gone", "taken"])
+def test_a_proposal_to_a_dropped_table_does_not_land_after_an_undrop(
+    table: WireTable, warehouse: refimpl.Warehouse, named: str
+) -> None:
+    """The answer said that it did not land, and the client deleted its data files."""
+    warehouse.owner.drop_table(table.table_id)
+    other = warehouse.create_table("orders", pa.schema([("id", pa.int64())])) if named == "taken" else None
+    staged = table.write_staged(1)
+    assert refusal(table.propose(staged)) == (NO_TABLE if other is None else REQUIREMENT)
+    if other is not None:
+        warehouse.owner.drop_table(other.table_id or "")
+    warehouse.undrop_table(table.table_id)
+    assert refusal(table.propose(staged)) == REQUIREMENT
+    table.land(1)
+
+
 @pytest.mark.parametrize("end", ["dropped", "handed back", "renamed"])
 def test_replay_after_the_end_of_a_table_is_not_denied(
     table: WireTable, warehouse: refimpl.Warehouse, end: str

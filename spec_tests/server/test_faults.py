@@ -20,9 +20,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.owner import decide
 from refimpl.protocol.commit_owner import TableState
-from refimpl.protocol.commits import Landed
+from refimpl.protocol.commits import Landed, StagedProposal
 from refimpl.protocol.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.protocol.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.served.catalog_requests import CatalogRequests
 from refimpl.server import scheduling
 from refimpl.server.application import Server
@@ -30,6 +32,7 @@ from refimpl.storage.environment import Environment
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, NO_TABLE, UNAVAILABLE, UNKNOWN, VERSION_CONFLICT, Staged, WireTable, refusal
 from spec_tests.support import faults as disk
+from spec_tests.support.builders import START, append, create
 from spec_tests.support.faults import disk_is_broken, disk_is_full, read_only
 from spec_tests.support.serving import SERVE, started
 
@@ -62,6 +65,23 @@ def test_read_only_warehouse_still_answers_readers(serve: Serve, error: Any, war
     assert table.propose(staged).status_code == 200
 
 
+def test_commit_succeeds_on_resend_after_any_failed_effect(serve: Serve) -> None:
+    """After any failed effect, and whether or not the commit landed, the identical request succeeds."""
+    statuses: set[int] = set()
+    for number in range(1, 8):
+        faults = Faults()
+        table = WireTable(serve(environment=faults.environment()), f"t{number}").create()
+        staged = table.write_staged(1)
+        faults.fail(number - 1, count=1, error=disk_is_broken)
+        first = table.propose(staged)
+        statuses.add(first.status_code)
+        faults.fail(None)
+        assert table.propose(staged).status_code == 200
+        assert table.state()[0] == 1
+        assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
+    assert {200, 503} <= statuses
+
+
 def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve) -> None:
     """The creator created the folders without a sync."""
     folders = ["mkdir t/", "fsync warehouse/", "mkdir _delta_log/", "fsync t/", "mkdir _staged_commits/",
@@ -83,6 +103,27 @@ def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve)
         assert answer.status_code == 200
 
 
+def test_staged_file_is_rewritten_after_a_failed_fsync(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client repeats its request. A second fsync of the same file could succeed without writing. The file has the
+    maximum size."""
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment())).create()
+    staged = table.write_staged(1)
+    monkeypatch.setattr(decide, "size_limit", lambda _: len(staged.content))
+    faults.fail(0, count=1, error=disk_is_broken)
+    assert refusal(table.propose(staged)) == UNAVAILABLE
+    assert faults.seen[-2:] == ["fsync staged", "create temporary"]
+    before = len(faults.seen)
+    assert table.propose(staged).status_code == 200
+    assert faults.seen[before:] == [
+        "create temporary", "write temporary", "fsync temporary", "replace staged", "fsync _staged_commits/",
+        "unlink temporary", "commit",
+    ]  # fmt: skip
+    assert staged.path.read_bytes() == staged.content
+    monkeypatch.undo()
+    table.land(2)
+
+
 @pytest.mark.parametrize("marked", [True, False], ids=["another server", "the disk is full"])
 def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> None:
     """The repeated request may reach another server, or the same one after a restart. If the disk does not take the
@@ -101,6 +142,43 @@ def test_a_failed_fsync_is_known_to_every_server(serve: Serve, marked: bool) -> 
     assert list((table.location / "_delta_log").glob(".tmp-*")) == []
 
 
+def test_request_repeated_during_a_failing_fsync_rewrites_the_file(tmp_path: Path) -> None:
+    """The client does not wait for a disk that takes long to fail. Its second request must not trust a second fsync."""
+    files = disk.FailingFiles()
+    with refimpl.open(tmp_path / "w", environment=Environment(files=files), create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+        staged = table.propose(1, append(START + 1))
+        assert isinstance(staged, StagedProposal)
+        syncs: list[Path] = []
+
+        def fails(operation: str, path: Path) -> bool:
+            if operation == "fsync" and path.name == staged.file_name:
+                syncs.append(path)
+                if len(syncs) == 1:
+                    warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+                    return True
+            return False
+
+        files.fail_when = fails
+        with pytest.raises(OwnerUnavailableError):
+            warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+        assert ("replace", syncs[0]) in files.done
+        assert len(syncs) == 1
+        for _ in range(2):
+            warehouse.owner.make_staged_durable(table.table_id, staged.file_name)
+        assert len(syncs) == 2, "the file is durable again, so it need not be written again"
+
+
+def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
+    """Clients write the file without a sync."""
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment())).create()
+    staged = table.write_staged(1)
+    before = len(faults.seen)
+    assert table.propose(staged).status_code == 200
+    assert faults.seen[before:] == ["fsync staged", "fsync _staged_commits/", "commit"]
+
+
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "not marked"])
 def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked: bool) -> None:
     """Rewriting one file does not count for another file."""
@@ -114,6 +192,32 @@ def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve, marked
         before = len(faults.seen)
         assert table.propose(staged).status_code == 200
         assert "replace staged" in faults.seen[before:]
+
+
+def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> None:
+    """Four clients on two servers race for ten versions. A loser loads the table, and tries the next version."""
+    servers = [serve(), serve()]
+    first = WireTable(servers[0]).create()
+    landed: list[tuple[int, str]] = []
+
+    def client(number: int) -> None:
+        mine = WireTable(servers[number % 2])
+        mine.table_id, mine.location = first.table_id, first.location
+        while (version := mine.state()[0] + 1) <= 10:
+            staged = mine.write_staged(version)
+            answer = mine.propose(staged)
+            if answer.status_code == 200:
+                landed.append((version, staged.name))
+            else:
+                assert refusal(answer) == VERSION_CONFLICT, answer.text
+
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(client, range(4)))
+    assert sorted(version for version, _ in landed) == list(range(1, 11))
+    listed = first.load()["commits"]
+    assert [(c["version"], c["file-name"]) for c in reversed(listed)] == sorted(landed)
+    assert servers[1].delete(first.url).status_code == 204
+    assert servers[0].get(first.url).status_code == 404
 
 
 # Several servers

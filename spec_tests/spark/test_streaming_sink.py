@@ -89,6 +89,20 @@ def test_a_batch_is_committed_once(warehouse: Warehouse, table: Table) -> None:
     assert files(table) == 5, "the files of the repeated batch are deleted"
 
 
+def test_repeated_commit_deletes_no_committed_file(warehouse: Warehouse, table: Table) -> None:
+    writer = stream(warehouse)
+    sent = [message(writer, (3, 1))]
+    for _ in range(2):
+        writer.commit(sent, 0)
+    assert ids(table) == [1, 2, 3]
+    table.overwrite(pa.table({"id": [9], "month": [1]}, schema=SCHEMA))
+    writer.commit(sent, 0)
+    assert ids(table) == [9]
+    assert sorted(table.snapshot(version=2).to_arrow()["id"].to_pylist()) == [1, 2, 3], (
+        "the files of an older version stay"
+    )
+
+
 def test_commit_that_lands_during_its_repetition_keeps_its_files(
     warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -414,6 +414,32 @@ def test_store_inside_another_one_is_refused(directory: Path, store: str) -> Non
 
 
 @pytest.mark.longer
+def test_interrupted_vacuum_is_repeated(lake: refimpl.Warehouse, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
+    table = orders(lake)
+    table.append(rows(1, 2))
+    for key in "abc":
+        obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
+    for number in range(2):
+        left = [number]
+
+        def delete(carry_out: Callable[[], Any], _key: str, left: list[int] = left) -> None:
+            carry_out()
+            if not left[0]:
+                raise exceptions.GenericError("the answer was lost")
+            left[0] -= 1
+
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
+            intercept(patched, "delete", delete)
+            vacuum(table, older_than=LATER, force=True, dry_run=False)
+    vacuum(table, older_than=LATER, force=True, dry_run=False)
+    assert {name for name in objects(store) if name.endswith(".parquet")} == {
+        f"orders/{path}" for path, _ in table.snapshot().files
+    }
+    assert ids_in(lake.table("orders")) == [1, 2]
+
+
+@pytest.mark.longer
 def test_delta_rs_reads_the_published_objects(lake: refimpl.Warehouse, store: str) -> None:
     table = orders(lake, feature=MANAGED_COMMIT, partition_columns=["day"])
     table.append(rows(1, 2))
