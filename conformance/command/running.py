@@ -256,8 +256,8 @@ def smoke(
 ) -> None:
     """Send a subject the first requests, and separate adapter errors from owner errors.
 
-    Exit code 0: no error; 1: the owner violates a requirement; 2: the adapter is broken, no verdict is possible;
-    3: incomplete.
+    Exit code 0: no error; 1: an answer that the first requests rule out; 2: the adapter is broken, no verdict is
+    possible; 3: incomplete.
     """
     from conformance.running.worker_pool import Session
     from conformance.subjects.smoke import first_hello

@@ -206,12 +206,20 @@ class _Smoke:
     # An owner
 
     def owner(self, reopen: Callable[[], Subject] | None) -> None:
-        for feature, modes in self.subject.identity.commit_modes.items():
-            for mode in modes:
-                if not self.step(f"{feature}/{mode}", partial(self._first_requests, feature, mode)):
-                    return
+        modes = self.subject.identity.commit_modes
+        actions: list[tuple[str, Callable[[], None]]] = [
+            (f"{feature}/{mode}", partial(self._first_requests, feature, mode))
+            for feature in modes
+            for mode in modes[feature]
+        ]
         if reopen is not None:
-            self.step("empty folder", partial(self._forget, reopen))
+            actions.append(("empty folder", partial(self._forget, reopen)))
+        works = True
+        for name, action in actions:
+            if works:
+                works = self.step(name, action)
+            else:
+                self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, detail="an earlier step failed"))
 
     def _first_requests(self, feature: str, mode: str) -> None:
         variant = Variant(feature=feature, commit_mode=mode)

@@ -38,17 +38,21 @@ class TextTable:
         from rich.text import Text
 
         console = _console()
+        rows = [list(map(text, row)) for row in self.rows]
+        if not console.is_terminal:
+            _write_aligned([self.columns, *rows], [name in self.right for name in self.columns])
+            return
         table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
         for name in self.columns:
             table.add_column(
                 Text(name),
                 justify="right" if name in self.right else "left",
-                no_wrap=name in self.right or name in self.whole or not console.is_terminal,
+                no_wrap=name in self.right or name in self.whole,
                 overflow="fold",
             )
-        for row in self.rows:
-            table.add_row(*(Text(text(value)) for value in row))
-        _print(console, table)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +67,21 @@ class Facts:
         from rich.text import Text
 
         console = _console()
-        _print(console, Text(self.title, style="bold"))
+        rows = []
+        for name, value in self.facts.items():
+            values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+            rows += [("" if position else name, text(item)) for position, item in enumerate(values)]
+        if not console.is_terminal:
+            show_line(self.title)
+            _write_aligned(rows, [False, False])
+            return
+        console.print(Text(self.title, style="bold"))
         table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
-        for name, value in self.facts.items():
-            if value is None:
-                continue
-            lines = [text(item) for item in value] if isinstance(value, list | tuple) else [text(value)]
-            table.add_row(name, Text("\n".join(lines)))
-        _print(console, table)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
 
 
 class Result:
@@ -214,14 +223,22 @@ def _console() -> Any:
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_PIPE, no_color=True)
 
 
-def _print(console: Any, what: Any) -> None:
-    """Print to the console; if it is a pipe, without the blanks at the end of lines."""
-    if console.is_terminal:
-        console.print(what)
-        return
-    with console.capture() as captured:
-        console.print(what)
-    sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines())
+_PADDED: Final = 200
+"""A longer cell is complete, too, but the other rows are not padded to its width."""
+
+
+def _write_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    """Write each row as a line, without blanks at its end. `right`: for each column."""
+    from rich.cells import cell_len
+
+    sizes = [[cell_len(cell) if len(cell) <= _PADDED else 0 for cell in row] for row in rows]
+    widths = [max(column) for column in zip(*sizes, strict=True)]
+    for row, of_row in zip(rows, sizes, strict=True):
+        cells = []
+        for cell, size, width, is_right in zip(row, of_row, widths, right, strict=True):
+            blanks = " " * (width - size if len(cell) <= _PADDED else 0)
+            cells.append(blanks + cell if is_right else cell + blanks)
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 class ExitCode(IntEnum):

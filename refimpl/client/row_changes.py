@@ -17,16 +17,18 @@ as a whole, after the threads have ended.
 import contextlib
 import itertools
 import json
+import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.protocol.actions import Add, Cdc
-from refimpl.protocol.errors import CorruptLogError
+from refimpl.protocol.errors import CorruptDataError, CorruptLogError, UnsupportedFeatureError
 from refimpl.rows import data_files, expression, row_tracking
 from refimpl.rows.arrow_columns import scalar
 from refimpl.rows.condition import FileTest
@@ -55,17 +57,29 @@ class RowsChanged:
         return None if self.committed is None else self.committed.version
 
 
+_CHANGING: Final = threading.Lock()
+_POOLS: Final[list[pa.MemoryPool]] = []
+"""One for each running change; the first is that of the process."""
+
+
 @contextlib.contextmanager
 def _allocator() -> Iterator[None]:
-    """Arrow allocates with jemalloc, if it has it. Each thread of its default, mimalloc, keeps several times the memory
-    that it needs. Operations that overlap may leave jemalloc set."""
-    before = pa.default_memory_pool()
-    with contextlib.suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    """Arrow allocates with jemalloc, if it has it and the user chose nothing else. Each thread of its default,
+    mimalloc, keeps several times the memory that it needs."""
+    if "ARROW_DEFAULT_MEMORY_POOL" in os.environ:
+        yield
+        return
+    with _CHANGING:
+        _POOLS.append(pa.default_memory_pool())
+        with contextlib.suppress(NotImplementedError):
+            pa.set_memory_pool(pa.jemalloc_memory_pool())
     try:
         yield
     finally:
-        pa.set_memory_pool(before)
+        with _CHANGING:
+            before = _POOLS.pop()
+            if not _POOLS:
+                pa.set_memory_pool(before)
 
 
 class RowChange:
@@ -323,7 +337,10 @@ def _rewritten(
             stored = [opening.enter_context(change.opened(add)) for add in group]
             if condition is None:
                 return done(group, change.read_all(stored), None)
-            parts = change.read(stored, first_columns)
+            try:
+                parts = change.read(stored, first_columns)
+            except (CorruptDataError, UnsupportedFeatureError):  # perhaps in a file without a matching row
+                parts = change.read(stored, named)
             known = pa.concat_tables(parts)
             matches = expression.matching(known, condition)
             chosen, inside = touched(parts, matches)

@@ -15,7 +15,7 @@ import dataclasses
 import errno
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
@@ -75,21 +75,28 @@ def record_stores(owner_folder: Path, stores: Mapping[str, str]) -> None:
             raise InvalidRequestError(f"{path} exists; choose another name")
     known = {path.name: path.read_text(encoding="utf-8").strip() for path in owner_folder.glob(f"*{SUFFIX}")}
     known |= {f"{name}{SUFFIX}": url for name, url in stores.items()}
-    for one, other in itertools.permutations(known.values(), 2):
-        if PurePosixPath(one.removeprefix(_SCHEME)).is_relative_to(other.removeprefix(_SCHEME)):
-            raise InvalidRequestError(f"the store {one} is inside the store {other}; expected stores apart")
+    _check_apart(known.values())
     for path, text in records:
         _write_durably(path, text)
 
 
+def _check_apart(urls: Iterable[str]) -> None:
+    """An object has one path, so that locations that overlap are seen."""
+    for one, other in itertools.permutations(urls, 2):
+        if PurePosixPath(one.removeprefix(_SCHEME)).is_relative_to(other.removeprefix(_SCHEME)):
+            raise InvalidRequestError(f"the store {one} is inside the store {other}; expected stores apart")
+
+
 def with_stores(environment: Environment, owner_folder: Path) -> Environment:
-    """The environment of a warehouse: with its stores, where it has some."""
+    """The environment of a warehouse: with its stores, where it has some. Raises `InvalidRequestError` if one is inside
+    another."""
     files = environment.files
     try:
         names = [entry.name for entry in files.list_directory(owner_folder) if entry.name.endswith(SUFFIX)]
     except FileNotFoundError:
         return environment
     urls = {owner_folder.parent / name: files.read(owner_folder / name).decode().strip() for name in names}
+    _check_apart(urls.values())
     return dataclasses.replace(environment, files=ObjectFiles(files, urls)) if urls else environment
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import decimal
 import errno
+import io
 import itertools
 import math
 import os
@@ -15,6 +16,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from refimpl.client.create import create_filesystem_table
@@ -346,6 +348,35 @@ def test_failure_among_files_that_are_rewritten_at_once(
     named = {"unreadable": damaged.name, "full": str(table.location / "part-"), "interrupt": ""}[fault]
     assert named in str(caught.value)
     assert (table.snapshot().version, data_files_of(table)) == (6, files)
+
+
+def test_a_file_without_a_matching_row_may_be_damaged_in_other_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a file with a matching row, all columns of the next one are read at once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    table.append(rows((1, 1, "a"), (5, 1, "a")))
+    (known,) = data_files_of(table)
+    table.append(rows((0, 1, "b"), (2, 1, "c")))
+    (damaged,) = data_files_of(table) - {known}
+    content = bytearray((table.location / damaged).read_bytes())
+    content[pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(2).data_page_offset + 40] ^= 1
+    (table.location / damaged).write_bytes(content)
+    assert table.delete("id = 1").metrics["numDeletedRows"] == 1
+    with pytest.raises(CorruptDataError):
+        table.delete("id = 2")
+
+
+def test_overlapping_changes_leave_the_allocator_of_the_process(tmp_path: Path) -> None:
+    before = pa.default_memory_pool().backend_name
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    with RowChange(table.transaction(operation="DELETE")) as outer:
+        with RowChange(table.transaction(operation="DELETE")):
+            pass
+        assert pa.default_memory_pool().backend_name == "jemalloc"
+        assert outer.workers > 1
+    assert pa.default_memory_pool().backend_name == before
 
 
 @pytest.mark.parametrize("change", ["delete", "update", "merge", "merge of some matches"])

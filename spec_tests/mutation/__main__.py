@@ -24,13 +24,14 @@ from spec_tests.mutation import sabotage
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
     options = _options(arguments)
+    wanted = options.id or [""]
     entries = [
         entry
         for entry in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
-        if any(part in entry.id or part in entry.file for part in options.id) and (options.slow or not entry.slow)
+        if any(part in entry.id or part in entry.file for part in wanted) and (options.slow or not entry.slow)
     ]
     if not entries:
-        print(f"no entry has {' or '.join(map(repr, options.id))} in its id or file", file=sys.stderr)
+        print(f"no entry has {' or '.join(map(repr, wanted))} in its id or file", file=sys.stderr)
         return 2
     if options.slice is not None:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
@@ -69,7 +70,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m spec_tests.mutation", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--id", default=[""], nargs="+", metavar="PATTERN", help="only entries with one of these in their id or file"
+        "--id", action="extend", nargs="+", metavar="PATTERN", help="only entries with one of these in their id or file"
     )
     parser.add_argument("--slow", action="store_true", help="also entries that need a Java virtual machine")
     parser.add_argument("--slice", type=int, metavar="K", help="only K edits, chosen by the seed")

@@ -411,6 +411,10 @@ def test_store_inside_another_one_is_refused(directory: Path, store: str) -> Non
         with pytest.raises(InvalidRequestError, match="is inside the store"):
             refimpl.open(directory, stores={"other": url})
     assert not (directory / "other.store").exists()
+    for folder in (directory, directory / "_owner"):  # recorded by a release that allowed it
+        (folder / "other.store").write_text(f"{store}/deep\n", encoding="utf-8")
+    with pytest.raises(InvalidRequestError, match="is inside the store"):
+        refimpl.open(directory)
 
 
 @pytest.mark.longer

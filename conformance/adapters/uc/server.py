@@ -418,8 +418,6 @@ class DeltaApi:
         self, client: str, method: str, path: list[str], options: Mapping[str, list[str]], body: bytes | None
     ) -> Answer:
         match method, path:
-            case "GET", ["metastore_summary"]:
-                return HTTPStatus.OK, {"metastore_id": CATALOG, "name": CATALOG}
             case "GET", ["catalogs"]:
                 return HTTPStatus.OK, {"catalogs": [_named(CATALOG)], "next_page_token": None}
             case "GET", ["catalogs", name]:
