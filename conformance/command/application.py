@@ -222,7 +222,7 @@ for function, epilog in (
             "learn my-owner", "learn my-owner --language rust", "learn my-owner check", "learn my-owner hint --deeper"
         ),
     ),
-    (reporting.findings, examples("findings", "findings ID")),
+    (reporting.findings, examples("findings", "findings duckdb-proposes-a-lost-version-again")),
     (
         listing.list_,
         examples("list", "list checks --json", "list mutants --requirement MC-BACKFILL-01", "list subjects"),

@@ -38,8 +38,8 @@ def play(
 ) -> None:
     """Watch the protocol step by step: the reference's own code, run by the simulator.
 
-    The page goes forward and back. Before each decision you can let another client go first, lose an answer, kill a
-    process or cut the power there, and see what happens.
+    With --html, a page goes forward and back. Before each decision you can let another client go first, lose an answer,
+    kill a process or cut the power there, and see what happens.
     """
     require_library("greenlet", "conformance")
     from conformance.teaching.play.scenarios import SCENARIOS
@@ -115,6 +115,8 @@ def puzzle(
     """
     from conformance.teaching.play import puzzles
 
+    if (operation is None) != (rule is None) or (rule is not None and number is None):
+        raise UnusableError("an answer is a puzzle's number, --operation and --rule; pass all three")
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(puzzles.page(), encoding="utf-8")
@@ -129,6 +131,8 @@ def puzzle(
         chosen = puzzles.puzzle(number)
     except IndexError:
         raise UnusableError(f"no puzzle {number}; expected 1 to {len(puzzles.NAMES)}") from None
+    if rule is not None and not 1 <= rule <= len(chosen.rules):
+        raise UnusableError(f"no rule {rule} in puzzle {number}; expected 1 to {len(chosen.rules)}")
     if operation is None or rule is None:
         _print_puzzle(chosen)
         if solution:

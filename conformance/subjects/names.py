@@ -311,6 +311,7 @@ def _class(name: str, rest: str) -> Any:
             hint = ""
             if module_name.endswith(".py") or "/" in module_name:
                 hint = f"; a module is named without its file's ending: {Path(module_name).stem!r}"
+            hint = hint or "; run the command in the module's folder, or install the module"
             raise UsageError(f"{name!r}: there is no module {module_name!r} in {here} or installed{hint}") from error
         raise UsageError(f"{name!r}: importing {module_name!r} failed: {error}") from error
     except Exception as error:

@@ -138,7 +138,8 @@ def open_folder(warehouse: str | None) -> Warehouse:
 
     if is_url(warehouse):
         raise InvalidRequestError(
-            "this command works on a warehouse's folder, not on a server; run it on the server's host with -w FOLDER"
+            f"this command works on a warehouse's folder, and {str(warehouse).rpartition('@')[2]} is a server; "
+            "run it on the server's host with -w FOLDER"
         )
     if warehouse is None:
         here = Path.cwd()

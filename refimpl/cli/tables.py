@@ -1,6 +1,7 @@
 """Commands about tables: `init`, `create`, `show`, `alter`, `drop`, `undrop`, `take-over`, `hand-back`."""
 
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,11 @@ def init(
     import refimpl
     from refimpl.storage.locations import OWNER_FOLDER
 
+    if directory is not None and re.match(r"[a-z0-9]+:/", str(directory)):
+        raise InvalidRequestError(
+            f"invalid folder {str(directory)!r}; expected a path. For a server, pass -w URL to other commands; for a "
+            "store, pass --store NAME=URL"
+        )
     target = directory or options.default_root()
     existed = (target / OWNER_FOLDER).is_dir()
     stores: dict[str, str] = {}

@@ -99,7 +99,9 @@ def address_of(url: str, *, token: str | None = None) -> Address:
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError as error:
-        raise InvalidRequestError(f"invalid URL of a server: {error}; expected https://host:port") from error
+        raise InvalidRequestError(
+            f"invalid URL of a server {_without_secrets(url)!r}: {error}; expected https://host:port"
+        ) from error
     scheme = parts.scheme.lower()
     is_path = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
     if scheme not in _PORTS or not host or port == 0 or parts.fragment or not is_path:

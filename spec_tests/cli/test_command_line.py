@@ -311,6 +311,7 @@ ingest sales no.csv.gz => no.csv.gz cannot be read: Not a gzipped file
 ingest sales ids.csv => lack the columns 'month'
 ingest sales rows.csv ./rows.csv => rows.csv is given twice; pass it once
 ingest nothing rows.csv => 'nothing'
+init http://h:1 => invalid folder 'http:/h:1'; expected a path
 ingest sales pipe.csv => pipe.csv is not a file
 ingest sales folder.csv => give its files
 ingest sales {long}.csv => xxx
