@@ -69,14 +69,14 @@ class ReturnsMinusOne(ReturnsNoLatestVersion):
 
 @good("FREE-GET-01", "CM-GET-01")
 class ListsEveryVersion(ModelOwner):
-    """Lists all commits, published ones too."""
+    """Lists all commits, published ones too: the newest hundred of those."""
 
     first = 0
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> Entries:
         stored = {entry.version: entry for entry in super()._entries(table, start, end)}
         last = table.latest if end is None else min(end, table.latest)
-        begin = max(start, table.backfilled + 1 - self.first if self.first else 0)
+        begin = max(start, table.backfilled + 1 - (self.first or 100))
         return tuple(stored.get(version, m.CommitEntry(version=version)) for version in range(begin, last + 1))
 
 
