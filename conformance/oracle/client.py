@@ -661,6 +661,8 @@ def _removed(race: Race) -> Expected | None:
         _was_read(race.request, race.log, race.base, {"partitionValues": {"part": before[unquote(b["path"])]}})
         for b in known
     ):
+        if race.request.reads != "*" and _is_repartitioned(race.log, race.base):
+            return _open(race)
         return _fails(race, "CONFLICT-ORDER-09", why="removed a file that it read")
     return None
 
@@ -672,6 +674,12 @@ def _partition_columns(log: Log, version: int) -> tuple[str, ...]:
 
 def _partitioned(log: Log, version: int) -> bool:
     return bool(_partition_columns(log, version))
+
+
+def _is_repartitioned(log: Log, last: int) -> bool:
+    """Whether the partition columns changed: files of the other partitioning have no value to compare, or one that is
+    not a column's."""
+    return len({_partition_columns(log, version) for version in log if version <= last}) > 1
 
 
 def _was_read(request: m.Transact, log: Log, base: int, file: Action) -> bool:
@@ -795,8 +803,8 @@ def _lands_if_it_may(done: Transacted) -> Wrong | None:
     if done.request.reads is not None and isinstance(done.answer, m.Conflict):
         everything = outcomes(msgspec.structs.replace(done.request, reads="*"), done.log, done.base, max(done.log))
         if everything.outcome is not Outcome.MUST_LAND:  # to compare partitions is advice, too
-            if len({_partition_columns(done.log, version) for version in done.log if version <= done.base}) > 1:
-                return None  # files of the other partitioning have no value to compare
+            if _is_repartitioned(done.log, done.base):
+                return None
             return Wrong(("CONFLICT-FILES-04",), wanted, observed, alone=True)
     return Wrong((*ids, "FIELD-04"), wanted, observed)
 
