@@ -231,12 +231,12 @@ def _write_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None
     """Write each row as a line, without blanks at its end. `right`: for each column."""
     from rich.cells import cell_len
 
-    sizes = [[cell_len(cell) if len(cell) <= _PADDED else 0 for cell in row] for row in rows]
-    widths = [max(column) for column in zip(*sizes, strict=True)]
-    for row, of_row in zip(rows, sizes, strict=True):
+    columns = zip(*rows, strict=True)
+    widths = [max((cell_len(cell) for cell in column if len(cell) <= _PADDED), default=0) for column in columns]
+    for row in rows:
         cells = []
-        for cell, size, width, is_right in zip(row, of_row, widths, right, strict=True):
-            blanks = " " * (width - size if len(cell) <= _PADDED else 0)
+        for cell, width, is_right in zip(row, widths, right, strict=True):
+            blanks = " " * (width - cell_len(cell)) if len(cell) <= _PADDED else ""
             cells.append(blanks + cell if is_right else cell + blanks)
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 

@@ -328,9 +328,10 @@ class _Run:
                 return done
             if not by_source:
                 chosen, inside = touched(files, _marked(known, pairs.column("target").combine_chunks()))
-                group, stored, files = (list(itertools.compress(items, chosen)) for items in (group, stored, files))
-                known = known.filter(inside)
-                pairs = pairs if all(chosen) else self._pairs(known)
+                if not all(chosen):
+                    group, stored, files = (list(itertools.compress(items, chosen)) for items in (group, stored, files))
+                    known = known.filter(inside)
+                    pairs = self._pairs(known)
             pairs = self._single(pairs, known)
             rows = change.read_all(stored, known)
         parts: list[pa.Table] = []

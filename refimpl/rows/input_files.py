@@ -288,8 +288,8 @@ def _first(values: Any, fitted: Callable[[Any], object]) -> int:
 
 
 def _typed(column: Field, null: str, texts: Any) -> Any:
-    """The texts as values of the column's type; None if one is not. A text equal to
-    `null` is null, except in columns of texts and bytes."""
+    """The texts as values of the column's type; None if one is not. A text equal to `null` is
+    null, except in columns of texts and bytes."""
     kind = arrow_type(column.type)
     try:
         try:
