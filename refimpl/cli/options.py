@@ -136,9 +136,11 @@ def open_folder(warehouse: str | None) -> Warehouse:
     from refimpl.storage.locations import OWNER_FOLDER
     from refimpl.warehouse import is_url
 
-    if is_url(warehouse):
+    if warehouse is not None and is_url(warehouse):
+        from refimpl.remote_owner.connection import without_secrets
+
         raise InvalidRequestError(
-            f"this command works on a warehouse's folder, and {str(warehouse).rpartition('@')[2]} is a server; "
+            f"this command works on a warehouse's folder, and {without_secrets(warehouse)} is a server; "
             "run it on the server's host with -w FOLDER"
         )
     if warehouse is None:

@@ -170,7 +170,8 @@ def play(stage: Stage) -> None:
     read_through_spark(stage, survivor)
     findings = verify(stage.warehouse.owner)
     errors = [finding.message for finding in findings if finding.severity is Severity.ERROR]
-    detail = f"tables checked: {len(stage.warehouse.owner.tables())}, errors: {len(errors)} {''.join(errors[:1])}"
+    counted = ": ".join([f"errors: {len(errors)}", *errors[:1]])
+    detail = f"tables checked: {len(stage.warehouse.owner.tables())}, {counted}"
     stage.check("no invariant is violated", not errors, detail)
 
 

@@ -100,14 +100,14 @@ def address_of(url: str, *, token: str | None = None) -> Address:
         (host or "").encode("idna")
     except ValueError as error:
         raise InvalidRequestError(
-            f"invalid URL of a server {_without_secrets(url)!r}: {error}; expected https://host:port"
+            f"invalid URL of a server {without_secrets(url)!r}: {error}; expected https://host:port"
         ) from error
     scheme = parts.scheme.lower()
     is_path = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
     if scheme not in _PORTS or not host or port == 0 or parts.fragment or not is_path:
-        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; expected https://host:port")
+        raise InvalidRequestError(f"invalid URL of a server {without_secrets(url)!r}; expected https://host:port")
     if CATALOG_BASE in parts.path:
-        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; leave out {CATALOG_BASE}")
+        raise InvalidRequestError(f"invalid URL of a server {without_secrets(url)!r}; leave out {CATALOG_BASE}")
     if "@" in parts.netloc:
         raise InvalidRequestError(
             f"the URL of {host} has a user or password; pass the token as token=..., or set {TOKEN_VARIABLE}"
@@ -138,7 +138,8 @@ def address_of(url: str, *, token: str | None = None) -> Address:
     )
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
+    """The URL for a message, without user, password and query."""
     return url.partition("?")[0].rpartition("@")[2]
 
 

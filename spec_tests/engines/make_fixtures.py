@@ -7,9 +7,9 @@ Each folder holds a table as Delta left it, and `expected.json` with what Delta 
 and rows of each version. Needs Java and, once, Maven; the catalog-managed table also needs `javac`.
 """
 
+import argparse
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -204,7 +204,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def main(*wanted: str) -> int:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a table to make (default: all)")
+    wanted = parser.parse_args().names
     jars.fetch()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory, classes = Path(name) / "warehouse", Path(name) / "classes"
@@ -234,8 +237,7 @@ def main(*wanted: str) -> int:
         managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "
         managed += f"('delta.feature.catalogManaged' = 'supported', {NO_VECTORS}, {OFTEN})"
         Maker(session, warehouse, wanted).make("catalog_managed", managed, WORK, prefix="unity.default.")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main()
