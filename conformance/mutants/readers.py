@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING
+from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in, checkpoint_actions
 from conformance.models.reader import Actions, Refused, Resolved, State
@@ -99,6 +99,24 @@ def reads_minus_one_as_empty(self: ModelClient, table: Resolved, listed: Listing
     if table.latest is None and table.reference is not None:
         raise Refused("the table has no version")
     return original(self)._latest(table, listed)
+
+
+@mutant("LOG-10")
+class LooksOnlyForTheNextNames(ModelClient):
+    """Takes a table for unchanged if the owner returns no version and the next four commits are missing, although a
+    newer checkpoint may have replaced them."""
+
+    def _found(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
+        known = memory_of(self, dict[Path, State])
+        if version is None and timestamp is None and table.log in known:
+            self._ask(client, table)
+            after = known[table.log].version + 1
+            names = (table.log / commit_file(number) for number in range(after, after + 4))
+            if table.latest is None and not table.commits and not any(name.exists() for name in names):
+                return known[table.log]
+        state = super()._found(client, table, version, timestamp)
+        known[table.log] = state
+        return state
 
 
 @mutant("LOG-08")

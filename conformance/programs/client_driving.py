@@ -777,7 +777,7 @@ class ClientDrive:
             published_after=log.published, returned=newest_returned(self.s, since),
             remembered=log.latest if step.fresh or harmed else max(published, table.seen.get(client, -1)),
             readable=readable, feature=self.s.feature, location=log.location,
-            asked=bool(asked) or copied,  # a wrong copy may hide that the table has a catalog
+            asked=bool(asked or copied or harmed),  # a wrong copy or a harmed commit may hide that there is a catalog
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
                 lost or timeless or cleaned or bool(harmed)

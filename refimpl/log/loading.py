@@ -91,7 +91,7 @@ def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
         listing = reader.listing_after(known, answer)
         segment = log_segment.build(listing, answer, reader.feature, known=known)
         if segment.version == known:
-            return loaded
+            return load(reader) if _may_be_cleaned_up(reader, answer, known) else loaded
         return _read(reader, segment, loaded.state, list(loaded.warnings))
     except FileNotFoundError:
         return load(reader)
@@ -105,6 +105,14 @@ def _still_there(reader: LogReader, segment: LogSegment) -> bool:
     """Whether the last read commit is still the same file, and not a file of a newer table at this location."""
     last = segment.last_commit
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
+
+
+def _may_be_cleaned_up(reader: LogReader, answer: CommitsAnswer | None, known: Version) -> bool:
+    """Whether a cleanup may have deleted all commits from `known` to a newer checkpoint. managed-commits: an owner need
+    not know the latest version of a table whose commits are all published."""
+    if answer is None or answer.latest_ratified_version == known:
+        return False
+    return reader.log.find(log_path.commit(known)) is None
 
 
 class _Unreadable(Exception):  # noqa: N818 - `load` reads the commits instead
