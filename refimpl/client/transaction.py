@@ -363,16 +363,19 @@ class Transaction:
         return self._rules
 
     @contextlib.contextmanager
-    def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
+    def deleting_unless_landed(
+        self, files: Collection[Add | Cdc], *, named: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
         """Delete new data files after an error (`files` may grow meanwhile), unless the commit may have landed: then
-        the log may name them. A forked child that leaves the block deletes nothing: its parent commits the files."""
+        the log may name them. A forked child that leaves the block deletes nothing: its parent commits the files.
+        `named`: whether the log names the files because another request with the same files landed."""
         process = process_id()
         try:
             yield
         except BaseException:
             from refimpl.rows import data_files
 
-            if not self._may_have_landed and process == process_id():
+            if not self._may_have_landed and process == process_id() and not named():
                 data_files.delete(self.snapshot.layout, files)
             raise
 

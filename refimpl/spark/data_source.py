@@ -614,13 +614,13 @@ class _Work:
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: commit the files in one transaction. If the batch is committed already, delete the files,
-        unless the log names them: then the same messages were committed before."""
+        unless the log names them: then the same messages were committed before, or meanwhile."""
         table = self.table()
         if _is_committed(table.snapshot(), files):
             return
         transaction = self.plan.begin(table, **batch)
         if transaction is not None:
-            self.plan.commit(transaction, files)
+            self.plan.commit(transaction, files, named=lambda: _is_committed(table.snapshot(), files))
         elif not _is_committed(table.snapshot(), files):  # an earlier request with them may have arrived since
             data_files.delete(self.plan.table, files.added)
 

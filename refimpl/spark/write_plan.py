@@ -240,22 +240,21 @@ class WritePlan:
     ) -> Transaction | None:
         """Begin the write's transaction on the plan's version; None if the batch is already committed.
 
-        `app`: application and number of the batch, if the options have none. If the query of the rows reads the table,
-        the transaction begins on the version that it reads. Else, an append may begin on a newer version with the same
-        metadata and protocol, because it reads nothing else. Raises `MetadataChangedError` if the name or path now
-        means another table: the files are not in that table's folder.
+        `snapshot`: the newest, if the caller has it. `app`: application and number of the batch, if the options have
+        none. If the query of the rows reads the table, the transaction begins on the version that it reads. Else, an
+        append may begin on a newer version with the same metadata and protocol, because it reads nothing else. Raises
+        `MetadataChangedError` if the name or path now means another table: the files are not in that table's folder.
         """
+        newest = snapshot or table.snapshot()
         reads = self.reads if self.options.overwrite else ()
-        if reads and (missing := plan_reads.missing(reads, snapshot or table.snapshot())):
+        if reads and (missing := plan_reads.missing(reads, newest)):
             raise MetadataChangedError(
                 f"the frame or view from which the rows were read lacks columns of {table.label}: "
                 f"{', '.join(missing)}; they would become NULL: create it again, then redo the write"
             )
-        if snapshot is None or plan_reads.oldest(self.reads, snapshot) not in (None, snapshot.version):
-            snapshot = self._planned(table)
         described = {"mode": "Overwrite" if self.options.overwrite else "Append"} if parameters is None else parameters
         transaction = table.transaction(
-            snapshot=snapshot,
+            snapshot=self._planned(table, newest),
             operation=operation,
             parameters={**described, **self._parameters()},
             landed=table.checkpoint_if_due,
@@ -264,9 +263,8 @@ class WritePlan:
         batch = app or self.options.app
         return None if batch is not None and not transaction.claim(*batch) else transaction
 
-    def _planned(self, table: Table) -> Snapshot:
+    def _planned(self, table: Table, newest: Snapshot) -> Snapshot:
         """The snapshot on which the transaction begins."""
-        newest = table.snapshot()
         read = plan_reads.oldest(self.reads, newest)
         version = self.version if read is None else read
         if newest.version >= version:
@@ -295,12 +293,15 @@ class WritePlan:
             parameters["partitionBy"] = msgspec.json.encode(self.options.partition_by).decode()
         return parameters
 
-    def commit(self, transaction: Transaction, files: JobFiles) -> Written:
-        """Commit durable files as one version. Deletes them if the commit certainly did not land."""
+    def commit(
+        self, transaction: Transaction, files: JobFiles, *, named: Callable[[], bool] = lambda: False
+    ) -> Written:
+        """Commit durable files as one version. Deletes them if the commit certainly did not land. `named`: whether the
+        log names them because another request with the same files landed."""
         adds, rules, test = files.added, self.rules, self.replaced()
         rules.advance(files.identities)
         after = rules.advanced(self.after) or self.after
-        with transaction.deleting_unless_landed(adds):
+        with transaction.deleting_unless_landed(adds, named=named):
             check_inside(adds, test)
             if after != self.before:
                 own = self.before.configuration  # the transaction assigns the highest id of a mapped column again

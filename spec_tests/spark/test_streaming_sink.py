@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -103,20 +103,24 @@ def test_repeated_commit_deletes_no_committed_file(warehouse: Warehouse, table: 
     )
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("step", ["begin", "commit"])
 def test_commit_that_lands_during_its_repetition_keeps_its_files(
-    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch, step: str, overwrite: bool
 ) -> None:
     """The first request was delayed, and arrives after the repetition has looked for it."""
-    sent, begin = [message(stream(warehouse), (3, 1))], WritePlan.begin
+    sent, original = [message(stream(warehouse, overwrite=overwrite), (3, 1))], getattr(WritePlan, step)
 
-    def late(plan: WritePlan, *values: Any, **more: Any) -> Transaction | None:
-        monkeypatch.setattr(WritePlan, "begin", begin)
-        stream(warehouse).commit(sent, 0)
-        return begin(plan, *values, **more)
+    def late(plan: WritePlan, *values: Any, **more: Any) -> Any:
+        monkeypatch.setattr(WritePlan, step, original)
+        stream(warehouse, overwrite=overwrite).commit(sent, 0)
+        return original(plan, *values, **more)
 
-    monkeypatch.setattr(WritePlan, "begin", late)
-    stream(warehouse).commit(sent, 0)
-    assert ids(table) == [1, 2, 3]
+    monkeypatch.setattr(WritePlan, step, late)
+    is_seen = step == "begin" and not overwrite  # an overwrite begins on the version that it read
+    with nullcontext() if is_seen else pytest.raises(errors.ConcurrentModificationError):
+        stream(warehouse, overwrite=overwrite).commit(sent, 0)
+    assert ids(table) == ([3] if overwrite else [1, 2, 3])
 
 
 @pytest.mark.parametrize("query", [QUERY, None])
