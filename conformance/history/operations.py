@@ -2,13 +2,14 @@
 
 One pass, with memory for the requests in flight only. A history that breaks one of these rules is invalid, which is
 never a verdict on the subject:
- - the first line is the one header, of a schema that this version knows; - times never go back, and the numbers of
- operations increase: otherwise "before" would mean nothing; - an answer belongs to a request in flight, and is valid
- for it: otherwise a recorder that mixes up answers would accuse
-   a correct subject;
- - a table's final log is ascending, and begins with the versions from before the history; or it is one line that says
-   that it could not be read;
- - the footer agrees with the lines: without it a truncated history cannot be recognized.
+- the first line is the one header, of a schema that this version knows;
+- times never go back, and the numbers of operations increase: otherwise "before" would mean nothing;
+- an answer belongs to a request in flight, and is valid for it: otherwise a recorder that mixes up answers would accuse
+  a correct subject;
+- a table's final log is ascending, and begins with the versions from before the history; or it is one line that says
+  that it could not be read;
+- the footer agrees with the lines: without it a truncated history cannot be recognized.
+
 A gap in the final log is valid here: it is a finding about the subject.
 """
 

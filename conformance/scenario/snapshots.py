@@ -136,8 +136,9 @@ def does_without_its_owner(s: ClientScenario) -> bool:
 
 
 def _excuse(log: LogBuilder, exchange: Exchange, version: int, published: int, known: int) -> str | None:
-    """Why the reader may have missed `version`; None if it did not, or must not. `published` is the newest version that
-    was published before the read, `known` the newest that the owner returned during it."""
+    """The reason why a reader that missed `version` was permitted to miss it; None: it did not miss it, or had no such
+    reason. `published`: the newest version that was published before the read; `known`: the newest that the owner
+    returned during it."""
     read, request = exchange.answer, exchange.request
     assert isinstance(request, m.Snapshot)
     travels = request.version is not None or request.timestamp is not None

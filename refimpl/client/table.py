@@ -53,9 +53,8 @@ class Table:
     """A handle to a table. Cheap to create: nothing is read in advance.
 
     A handle remembers its newest snapshot, and the next one reads only later commits. A handle from an owner follows
-    the
-    table when that owner hands it back or takes it over again.
-    Any number of threads and processes may have handles to one table.
+    the table when that owner hands it back or takes it over again. Any number of threads and processes may have handles
+    to one table.
     """
 
     def __init__(

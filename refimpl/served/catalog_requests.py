@@ -366,7 +366,7 @@ class CatalogRequests(LocalOwner):
         log, folder = self.log(cached), cached.feature.staging_folder
         try:
             with suppress(FileNotFoundError):
-                mine = object()  # in doubt before the fsync: the same request may arrive again while it fails
+                mine = object()  # doubtful before the fsync: another request may name the file while it fails
                 if self._in_doubt.setdefault(file_name, mine) is mine and not log.is_doubtful(file_name):
                     log.make_staged_durable(folder, file_name)
                 elif (log.staged_size(folder, file_name) or 0) <= decide.size_limit(CommitMode.STAGED):

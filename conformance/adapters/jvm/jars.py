@@ -1,8 +1,8 @@
 """Third-party Java libraries by Maven coordinate: Delta Lake, Unity Catalog's client, Amazon's client of DynamoDB.
 
 The list is `pom.xml` next to this module. Maven copies the files once into a folder whose name contains the list's
-digest; `DELTA_CONFORMANCE_JARS` names another folder, for example one that was
-filled on another machine. Only the command `jars` and the option `--fetch` of `engines` and `matrix` download anything.
+digest; `DELTA_CONFORMANCE_JARS` names another folder, for example one that was filled on another machine. Only the
+command `jars` and the option `--fetch` of `engines` and `matrix` download anything.
 
 Another version of Delta has its own folder, with the libraries of Delta Kernel only. Not every library has every patch
 release of Delta: if it is missing, the newest earlier release of the same minor version is used, except for
