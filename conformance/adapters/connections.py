@@ -59,7 +59,7 @@ class Connections:
         """The status and the body of the response. A body longer than `wire.LONGEST` is cut one byte after that length.
         Raises `TimeoutError`, `NoConnectionError`, `BrokenError`."""
         deadline = time.monotonic() + self._timeout
-        connection = self._connected()
+        connection = self._connect()
         self._busy[connection] = deadline
         try:
             connection.request(method, target, body, dict(headers or {}))
@@ -96,7 +96,7 @@ class Connections:
                 if now >= deadline:
                     _hang_up(connection)
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         with self._lock:
             while self._idle:
                 since, connection = self._idle.pop()

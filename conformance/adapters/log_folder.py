@@ -68,7 +68,7 @@ class LogFolder:
     def put(self, file: str, content: bytes, *, if_absent: bool = False, modified: int | None = None) -> bool:
         """Create or replace a file. Returns False if `if_absent` is true and the file existed."""
         target = self.path(file)
-        with self._written(target, content, modified) as temporary:
+        with self._write(target, content, modified) as temporary:
             if not if_absent:
                 temporary.replace(target)
                 return True
@@ -112,7 +112,7 @@ class LogFolder:
         return self.folder.joinpath(*parts)
 
     @contextmanager
-    def _written(self, target: Path, content: bytes, modified: int | None) -> Iterator[Path]:
+    def _write(self, target: Path, content: bytes, modified: int | None) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.location / f".written-{uuid.uuid4()}"
         temporary.write_bytes(content)

@@ -998,7 +998,7 @@ class Drive:
             actions = proposals.append(attempt, self.s.timestamp(version))
             if version == first:
                 actions = proposals.version_0(None, attempt, handle.id, timestamp=self.s.timestamp(version))
-            self._planted(table, version, proposals.content(actions))
+            self._plant(table, version, proposals.content(actions))
             log.append(attempt)
             table.content[attempt] = m.Commit(table=path, version=version, attempt=attempt, actions=actions)
         hinted = (None, first, first + count - 1)[step.hint % 3]
@@ -1024,7 +1024,7 @@ class Drive:
             and self.contract.feature == "managedCommit"
         )
 
-    def _planted(self, table: DrivenTable, version: int, content: str) -> None:
+    def _plant(self, table: DrivenTable, version: int, content: str) -> None:
         request = m.Plant(table=table.handle.reference, file=commit_file(version), content=content, if_absent=True)
         exchange = self.s.ask("filesystem writer", request, table.handle)
         self.s.expect(

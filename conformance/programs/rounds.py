@@ -140,7 +140,7 @@ class Writer(Client):
             return
         request = self._proposal()
         if kill:
-            answer = self._killed_while(lambda: self.ask(request))
+            answer = self._kill_while(lambda: self.ask(request))
         elif self._resolver is not None and self.random.randrange(3) == 0:
             lookup = m.AttemptOutcome(table=request.table, attempt=request.attempt)
             answer = self._together(request, self._resolver, lookup)
@@ -201,7 +201,7 @@ class Writer(Client):
             if isinstance(leaving.result().answer, m.Ratified | m.Unknown):
                 self.shared.given_back = leaving.result()
 
-    def _killed_while(self, ask: Callable[[], m.Answer]) -> m.Answer:
+    def _kill_while(self, ask: Callable[[], m.Answer]) -> m.Answer:
         assert self._killed is not None
         self.s.recording.writer.fault("SIGKILL", client=self.name)
         timer = Timer(self.random.uniform(0, KILL_WITHIN), self._killed.kill, [self.name])

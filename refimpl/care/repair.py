@@ -51,7 +51,7 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
         log, code = owner.log(table), "register"
         try:
             if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
-                repairs += _registered(owner, table, staged)
+                repairs += _register(owner, table, staged)
             code = "forget-abandoned"
             repairs += _forget_abandoned(owner, table.table_id, orphan_age_ms)
         except (DeltaError, OSError) as error:
@@ -73,7 +73,7 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
     return repairs
 
 
-def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRecord]) -> list[Action]:
+def _register(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRecord]) -> list[Action]:
     """Register a table that has versions: an older ledger was restored. Not if another table has its name, or may have
     had it. Raises `CorruptionError` if version 0 was cleaned up.
 

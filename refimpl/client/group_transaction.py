@@ -365,8 +365,8 @@ class _GroupLoop:
         rounds = 0
         while True:
             self.policy.next_try(max(loop.version for loop in self.loops))
-            members = self._proposed()
-            outcome = self._outcome(members)
+            members = self._stage()
+            outcome = self._propose_and_resolve(members)
             if isinstance(outcome, GroupRatified) or (
                 outcome is not None and self._landed_after_all(members, outcome, rounds)
             ):
@@ -377,7 +377,7 @@ class _GroupLoop:
             self.policy.pause(rounds)
             rounds += 1
 
-    def _proposed(self) -> list[Member]:
+    def _stage(self) -> list[Member]:
         """New attempts. If one cannot be staged, the files of the others are deleted: nothing was proposed."""
         members: list[Member] = []
         try:
@@ -389,7 +389,7 @@ class _GroupLoop:
             raise
         return members
 
-    def _outcome(self, members: Sequence[Member]) -> GroupRatified | GroupRefused | None:
+    def _propose_and_resolve(self, members: Sequence[Member]) -> GroupRatified | GroupRefused | None:
         """The owner's answer; None: the group did not land and never will. Makes room where a backlog is full, and
         sends the same request again."""
         looks = MAX_LOOKS + len(members)  # a refusal may name one full backlog after the other

@@ -432,7 +432,7 @@ class OwnerProposer:
         rounds = 0
         while True:
             proposal = self._proposal(commit_mode, version, content)
-            outcome = self._outcome(version, proposal)
+            outcome = self._propose_and_resolve(version, proposal)
             match outcome:
                 case Ratified():
                     return Won(version=version, attempt=proposal.attempt)
@@ -481,7 +481,7 @@ class OwnerProposer:
             ) from error
         return StagedProposal(attempt=attempt, file_name=name)
 
-    def _outcome(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
+    def _propose_and_resolve(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
         """The owner's answer; makes room if the backlog is full, and resolves a lost answer."""
         full = errors.BacklogFullError(
             f"the backlog of {self.label} is still full after {MAX_LOOKS} backfills; backfill, then commit again",

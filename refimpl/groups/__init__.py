@@ -127,13 +127,13 @@ class TableGroups(CatalogRequests, GroupCommit):
                 with self.changing(table.table_id):
                     pass
         with self.ledger.write() as writer:
-            outcome, ratified = self._decided_together(writer, waiting)
+            outcome, ratified = self._decide_whole(writer, waiting)
         waiting.outcome, waiting.ratified = outcome, ratified  # after the transaction: it is durable now
         return Decision(
             outcome=outcome.outcome if isinstance(outcome, GroupRefused) else Ratified(commit=outcome.commits[0])
         )
 
-    def _decided_together(
+    def _decide_whole(
         self, writer: Writer, group: _WaitingGroup
     ) -> tuple[GroupRatified | GroupRefused, list[TableRecord]]:
         tables = [self.required(writer, table.table_id) for table in group.tables]

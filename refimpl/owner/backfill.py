@@ -44,7 +44,7 @@ def backfill(tables: Tables, table_id: str, version: Version | None, *, batches:
     published = 0
     for number in itertools.count(1):
         with tables.publishing(table_id):
-            through, count, done = _batch(tables, table_id, version)
+            through, count, done = _publish_batch(tables, table_id, version)
         published += count
         if done or number == batches:
             break
@@ -54,11 +54,11 @@ def backfill(tables: Tables, table_id: str, version: Version | None, *, batches:
 
 def finish(tables: Tables, table_id: str) -> None:
     """Publish the remaining commits. The caller holds both locks, so that no commit is added meanwhile."""
-    while not _batch(tables, table_id, None)[2]:
+    while not _publish_batch(tables, table_id, None)[2]:
         pass
 
 
-def _batch(tables: Tables, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
+def _publish_batch(tables: Tables, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
     """Publish the next versions, then record them. Returns the last one, how many, and whether all are published.
 
     The caller holds the table's publishing lock. Writers can commit meanwhile: the owner's lock is taken only to

@@ -162,7 +162,7 @@ class Lifecycle(Tables):
             examined = decide.examine(table.feature, 0, proposal, proposal.content)
             with self.lock():
                 self.holder(table.name or "")
-                outcome = self._registered(table_id, examined, also)
+                outcome = self._register(table_id, examined, also)
             if isinstance(outcome, TableRecord):
                 return NameTaken(winner=self.resolve_id(outcome.table_id))
             if not isinstance(outcome, commits.Ratified):
@@ -174,7 +174,7 @@ class Lifecycle(Tables):
                     f"{table.label} was registered, but cannot be described: {error.message}; send the request again"
                 ) from error
 
-    def _registered(self, table_id: str, examined: Examined, also: Also) -> TableRecord | commits.Outcome:
+    def _register(self, table_id: str, examined: Examined, also: Also) -> TableRecord | commits.Outcome:
         """The outcome, or the other table that has the name."""
         with self.changing(table_id) as (writer, table):
             verdict = decide.decide_registration(

@@ -435,12 +435,14 @@ class RemoteOwner:
             return self._meaning(table, request, answer, was_lost=was_lost), full_name, answer
 
         unknown = partial(self._unknown, table.table_id, request, attempt)
-        outcome, full_name, answer = self._sent(send, was_sent=was_sent, unknown=unknown)
+        outcome, full_name, answer = self._send_until_sure(send, was_sent=was_sent, unknown=unknown)
         if isinstance(answer, LoadedTable):
             self._publish_if_due(full_name, answer)
         return outcome
 
-    def _sent(self, send: _Send[Proved], *, was_sent: bool, unknown: Callable[[Exception], OutcomeUnknown]) -> Proved:
+    def _send_until_sure(
+        self, send: _Send[Proved], *, was_sent: bool, unknown: Callable[[Exception], OutcomeUnknown]
+    ) -> Proved:
         """What the first send proves whose answer decides. `was_sent`: an earlier call of this process sent the same
         request. Raises `unknown(...)` if a send was not answered and no later one decides."""
         lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
@@ -594,7 +596,7 @@ class RemoteOwner:
         self._groups_in_doubt |= dict.fromkeys(attempts, group)
         try:
             unknown = partial(self._unknown, tables[0].table_id, requests[0], attempts[0])
-            outcome = self._sent(partial(self._send_group, group), was_sent=was_sent, unknown=unknown)
+            outcome = self._send_until_sure(partial(self._send_group, group), was_sent=was_sent, unknown=unknown)
         except (InvalidRequestError, OwnerUnavailableError) as error:
             if was_sent:
                 raise self._unknown(tables[0].table_id, requests[0], attempts[0], error) from error

@@ -238,9 +238,7 @@ class CoordinatorClient(_JavaObject):
 
     def commit(self, store: Any, conf: Any, table: Any, version: int, lines: Any, updated: Any) -> Any:
         served = self._served
-        return served.java.commit_answered(
-            lambda: _Commit(served, table, version).proposed(store, conf, lines, updated)
-        )
+        return served.java.commit_answered(lambda: _Commit(served, table, version).propose(store, conf, lines, updated))
 
     def getCommits(self, table: Any, start: int | None, end: int | None) -> Any:  # noqa: N802
         """The unbackfilled commits of the range, and the latest version (-1: none)."""
@@ -279,7 +277,7 @@ class _Commit:
         self._attempt = served.environment.new_id()
         self._table_id, self._log = served.log_of(table)
 
-    def proposed(self, store: Any, conf: Any, lines: Any, updated: Any) -> Any:
+    def propose(self, store: Any, conf: Any, lines: Any, updated: Any) -> Any:
         """The answer to Delta: a `CommitResponse`. Raises the exception that the JVM is to throw."""
         java = self._served.java
         folder = COORDINATED_COMMITS.staging_folder
@@ -295,14 +293,14 @@ class _Commit:
             except OSError as error:
                 raise OwnerUnavailableError(f"cannot make {name} durable: {error}; nothing was proposed") from error
             staged = StagedProposal(attempt=self._attempt, file_name=name)
-            outcome = self._resolved(lambda: self._committed(staged))
+            outcome = self._resolved(lambda: self._commit(staged))
         if not isinstance(outcome, Ratified):
             with contextlib.suppress(OSError):  # the outcome is known, also if the file cannot be deleted
                 self._log.delete(f"{folder}/{name}")
             self._refuse(outcome)
         return java.commit_answer(self._log, outcome.commit)
 
-    def _committed(self, proposal: StagedProposal) -> Outcome:
+    def _commit(self, proposal: StagedProposal) -> Outcome:
         """The outcome. If the backlog is full, it is published once, and the commit is proposed again."""
         outcome = self._owner.commit(self._table_id, self._version, proposal)
         if isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL:

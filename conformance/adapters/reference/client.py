@@ -161,9 +161,9 @@ class ReferenceClient:
                 snapshot=table.snapshot(version=request.read_version), isolation=IsolationLevel(request.isolation.value)
             )
             transaction.id = request.marker
-            if not _described(transaction, request):
+            if not _describe(transaction, request):
                 return None
-            written.extend(self._written(transaction.snapshot.location, (*request.adds, *request.changes)))
+            written.extend(self._write(transaction.snapshot.location, (*request.adds, *request.changes)))
             return transaction
 
         try:
@@ -172,7 +172,7 @@ class ReferenceClient:
             return translation.failure(error)
         if transaction is None:
             return m.Committed(version=None)
-        return _landed(transaction, written, if_needed=request.if_needed)
+        return _commit(transaction, written, if_needed=request.if_needed)
 
     def transact_group(self, client: str, request: m.TransactGroup) -> m.Answer:
         group = GroupTransaction(self._owner(client), self._environment, [member.table for member in request.members])
@@ -183,16 +183,16 @@ class ReferenceClient:
                     isolation = IsolationLevel(member.isolation.value)
                     transaction = group.table(member.table).transaction(isolation=isolation)
                     transaction.id = member.marker
-                    if not _described(transaction, member):
+                    if not _describe(transaction, member):
                         raise errors.InvalidRequestError(f"{member.table} has recorded batch {member.application}")
-                    self._written(transaction.snapshot.location, (*member.adds, *member.changes))
+                    self._write(transaction.snapshot.location, (*member.adds, *member.changes))
                     transaction.commit()
                 proposed = True
         except errors.DeltaError as error:
             return _not_committed(error, proposed=proposed)
         return m.GroupCommitted(versions=tuple(group.committed[one.table].version for one in request.members))
 
-    def _written(self, location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
+    def _write(self, location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
         """Write the data files below the table's folder."""
         inside = [file.path for file in files if not file.path.startswith("/")]
         for path in inside:
@@ -357,7 +357,7 @@ def _snapshot_read(snapshot: Snapshot) -> m.SnapshotRead:
     )
 
 
-def _described(transaction: Transaction, request: m.Transact) -> bool:
+def _describe(transaction: Transaction, request: m.Transact) -> bool:
     """Add the reads and changes of the request to the transaction; False if the table already has its batch."""
     if request.application is not None and not transaction.claim(*request.application):
         return False
@@ -420,7 +420,7 @@ def _changed_rows(file: m.DataFile, columns: tuple[str, ...]) -> Cdc:
     return Cdc(path=quote(file.path), partition_values=values, size=1, data_change=False)
 
 
-def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) -> m.Answer:
+def _commit(transaction: Transaction, written: list[Add], *, if_needed: bool) -> m.Answer:
     """Commit. After a proposal only some errors say that it did not land; only after these are its files deleted."""
     try:
         with transaction.deleting_unless_landed(written):

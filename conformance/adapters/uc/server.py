@@ -152,7 +152,7 @@ class DeltaApi:
                 return self._tables(client, method, rest, options, body)
             case "POST", ["catalogs", catalog, "schemas", schema, "staging-tables"]:
                 _check_schema(catalog, schema)
-                return HTTPStatus.OK, self._staged(client, _decoded(body, Staging).name)
+                return HTTPStatus.OK, self._stage(client, _decoded(body, Staging).name)
             case "GET", ["staging-tables", table_id, "credentials"]:
                 found = [staged.location for staged in self._stagings.values() if staged.table_id == table_id]
                 if not found:
@@ -170,7 +170,7 @@ class DeltaApi:
                 return HTTPStatus.OK, {"identifiers": [{"name": name} for name in sorted(self._shown)]}
             case "POST", []:
                 self._show_owner(client, "/tables", body)
-                return HTTPStatus.OK, self._created(client, _decoded(body, Creation))
+                return HTTPStatus.OK, self._create(client, _decoded(body, Creation))
             case "GET", [name]:
                 return HTTPStatus.OK, self._loaded(client, name)
             case "HEAD", [name]:
@@ -180,7 +180,7 @@ class DeltaApi:
                 self._show_owner(client, f"/tables/{name}", body)
                 return self._updated(client, name, _decoded(body, TableUpdate))
             case "DELETE", [name]:
-                self._dropped(client, name)
+                self._drop(client, name)
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name, "metrics"]:
                 metrics = _decoded(body, Metrics)
@@ -188,7 +188,7 @@ class DeltaApi:
                     raise _invalid("the metrics are of another table, or the lists of their histogram differ in length")
                 return HTTPStatus.NO_CONTENT, None
             case "POST", [name, "rename"]:
-                self._renamed(client, name, _decoded(body, Renaming).new_name)
+                self._rename(client, name, _decoded(body, Renaming).new_name)
                 return HTTPStatus.NO_CONTENT, None
             case "GET", [name, "credentials"]:
                 operation = options.get("operation", [""])[0]
@@ -322,7 +322,7 @@ class DeltaApi:
         if not isinstance(answer, m.Done):
             raise _refusal(answer)
 
-    def _renamed(self, client: str, name: str, new_name: str) -> None:
+    def _rename(self, client: str, name: str, new_name: str) -> None:
         """Within the schema. The old name is free, for a table that has another name in the owner."""
         if not new_name:
             raise _invalid("invalid new-name ''; expected the table's new name")
@@ -339,14 +339,14 @@ class DeltaApi:
             self._shown.pop(name)
             self._shown[new_name] = None
 
-    def _dropped(self, client: str, name: str) -> None:
+    def _drop(self, client: str, name: str) -> None:
         table = self._known(client, name).table
         self._found.pop((client, name), None)
         answer = self._asked(client, m.DropTable(table=table.table))
         if not isinstance(answer, m.Done):
             raise _refusal(answer)
 
-    def _staged(self, client: str, name: str) -> dict[str, Any]:
+    def _stage(self, client: str, name: str) -> dict[str, Any]:
         """A new id and an empty location, at each call. The name stays free."""
         identity = self._asked(client, m.Hello())
         if not isinstance(identity, m.Identity) or identity.storage is None:
@@ -376,7 +376,7 @@ class DeltaApi:
             "suggested-properties": {},
         }
 
-    def _created(self, client: str, creation: Creation) -> dict[str, Any]:
+    def _create(self, client: str, creation: Creation) -> dict[str, Any]:
         staged = self._stagings.get(creation.location)
         if staged is None:
             raise _RefusedError(
@@ -435,7 +435,7 @@ class DeltaApi:
             case "GET", ["tables", full_name]:
                 return HTTPStatus.OK, self._as_listed(client, _table_of(full_name))
             case "DELETE", ["tables", full_name]:
-                self._dropped(client, _table_of(full_name))
+                self._drop(client, _table_of(full_name))
                 return HTTPStatus.OK, None
             case "POST", ["temporary-table-credentials"]:
                 return HTTPStatus.OK, {"expiration_time": 2**42}
