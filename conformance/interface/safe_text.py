@@ -103,7 +103,7 @@ def _longest_fence(text: str) -> int:
 
 
 _MARKUP: Final = re.compile(
-    r"(?P<fence>`+) ?(?P<code>.+?) ?(?P=fence)|\\(?P<char>[^\w\s])|\[(?P<text>[^\]]+)\]\((?P<url>[^)]+)\)"
+    r"(?P<fence>`+) ?(?P<code>.+?) ?(?P=fence)|\\(?P<char>[^\w\s]|_)|\[(?P<text>[^\]]+)\]\((?P<url>[^)]+)\)"
     r"|(?P<mark>\*\*|^#+ |^> |^\|[-|]+\|\n|^\| | \|$)|(?P<cell> \| )",
     re.MULTILINE,
 )

@@ -73,6 +73,8 @@ STRAYS: Final = (
 """The names of files that are no commits, by a version above the newest one."""
 WORLDS: Final = 64
 """With more possible states a program is inconclusive."""
+STAYS_STAGED: Final = "RULING-RELEASE-01"
+"""The advice to publish a hand-back at the latest on request."""
 LOOKED: Final = 40
 """The number of versions up to which the files are listed after each direct commit."""
 
@@ -281,7 +283,7 @@ class Drive:
         if step.there and old is not None and table.surely < 0 and old.location and self._may_remake(old):
             for file in self.s.observe(old.handle):
                 self.s.answer("kit", m.Remove(table=old.handle.reference, file=file.name))
-            old.remade = True
+                old.remade = True
             there = self._send(
                 table, client_of(step.client), self.s.creation(name, path=old.location, **options), Fate.ANSWERED
             )
@@ -458,6 +460,8 @@ class Drive:
         self._hear(table, exchange)
         if isinstance(answer, m.Table):
             self._resolved(table, exchange, answer)
+            if step.advised and None in (answer.protocol, answer.metadata):
+                self._fail(table, exchange, Wrong(("CM-CATALOG-05",), "the resolution has the protocol and metadata"))
 
     def _absent(self, table: DrivenTable, step: steps.Load) -> None:
         if table.odd or self.plain_names:
@@ -668,6 +672,10 @@ class Drive:
             table.content[request.attempt] = whole
             exchange = self._send(table, client_of(step.client), request, Fate.ANSWERED)
             if exchange is None or isinstance(exchange.answer, m.Conflict | m.Unknown):
+                lost = getattr(exchange, "answer", None)
+                if step.advised and isinstance(lost, m.Conflict) and not lost.winners and lost.latest is None:
+                    what = "the conflict names the latest ratified commits"
+                    self._fail(table, exchange, Wrong(("CM-COMMIT-09",), what))
                 return
             exchanges.append(exchange)
             if refused_for_now(exchange.answer):  # its reason may last for a second
@@ -841,6 +849,9 @@ class Drive:
         self._hear(table, exchange)
         if isinstance(exchange.answer, m.Commits):
             self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest, start, end)
+            if step.advised and table.dropped:
+                what = "the table was dropped: its commits are not listed"
+                self._fail(table, exchange, Wrong(("PROFILE-DISCOVERY-04",), what))
 
     @_do.register
     def _backfill(self, step: steps.Backfill) -> None:
@@ -873,15 +884,15 @@ class Drive:
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
         elif (
-            isinstance(exchange.answer, m.Rejected) and not table.halted and version <= table.surely
+            isinstance(exchange.answer, m.Rejected | m.Unsupported) and not table.halted and version <= table.surely
             and not self.contract.direct_commits_may_lag
         ):  # fmt: skip
-            again = self.s.ask(client_of(step.client), request, table.handle)
-            if refused_for_now(again.answer):  # its reason may last for a second
+            if refused_for_now(exchange.answer):  # its reason may last for a second
                 self.s.pauses = LONG_PAUSES
-                again = self.s.ask(client_of(step.client), request, table.handle)
-            if isinstance(again.answer, m.Rejected):
-                self._fail(table, again, Wrong(("MC-BACKFILL-05", *after), f"version {version} is ratified: `done`"))
+                exchange = self.s.ask(client_of(step.client), request, table.handle)
+            if isinstance(exchange.answer, m.Rejected | m.Unsupported):
+                what = f"version {version} is ratified: `done`"
+                self._fail(table, exchange, Wrong(("MC-BACKFILL-05", *after), what))
 
     @_do.register
     def _block(self, step: steps.Block) -> None:
@@ -1041,7 +1052,7 @@ class Drive:
             return
         states = {world.state for world in table.worlds}
         may_have_owner = State.OWNED in states and not (self.down and State.PLAIN in states)
-        if may_have_owner and (len(states) > 1 or self.s.commit_mode != "direct"):
+        if may_have_owner and self.s.commit_mode != "direct":
             return  # a writer of files sees that the table has an owner
         for number in range(min(step.count, 20)):
             self._written(table, giving=step.giving and number == 0, changing=step.metadata)
@@ -1051,6 +1062,7 @@ class Drive:
         place = table.handle.path or (table.location if self.down else table.handle.reference)
         if place is None:
             return
+        place = place.rstrip("/") if self.down else place
         request, plant = self._file(table, place, giving=giving, changing=changing)
         number = self.s.recording.invoke("filesystem writer", table.handle.name, request)
         self.s.sent.add(request.attempt)
@@ -1130,7 +1142,7 @@ class Drive:
             request = ownership.giving_back(self.s, table.handle, max(1, table.newest + 1 + step.ahead))
             table.content[request.attempt] = request
             exchange = self._send(table, client_of(step.client), request, step.fate)
-            if exchange is None or not isinstance(exchange.answer, m.Rejected) or not table.owned:
+            if exchange is None or not isinstance(exchange.answer, m.Rejected | m.Unsupported) or not table.owned:
                 return
             self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=max(0, table.surely)))
         if not step.ahead and not table.halted and table.newest == table.surely:
@@ -1149,10 +1161,9 @@ class Drive:
         if version not in self._look(table):
             again = self.s.ask("publisher", m.BackfillToVersion(table=table.handle.reference, version=version))
             if version not in self._look(table):
-                if not isinstance(again.answer, m.Done):
-                    raise Inconclusive(f"operation {exchange.number}: the hand-back is not published yet")
+                broken = ("MC-RELEASE-07", "MC-RELEASE-05") if isinstance(again.answer, m.Done) else (STAYS_STAGED,)
                 what = f"version {version} ends the ownership, and the owner publishes it"
-                self._fail(table, again, Wrong(("MC-RELEASE-07", "MC-RELEASE-05"), what, version))
+                self._fail(table, again, Wrong(broken, what, version))
         table.handle.ownership.append(exchange.request.attempt)
         table.handle.path = table.handle.path or table.location
 

@@ -90,6 +90,8 @@ class Contend(_OnTable, frozen=True, kw_only=True):
 
     staged: bool = False
     """Whether the client writes the staged files itself."""
+    advised: bool = False
+    """Whether the conflict is held to the advice to name a winner or the latest version."""
 
 
 class Resend(_OnAnyTable, frozen=True, kw_only=True):
@@ -135,6 +137,8 @@ class Read(_OnAnyTable, frozen=True, kw_only=True):
 
     start: int | None = None
     end: int | None = None
+    advised: bool = False
+    """Whether the answer about a dropped table is held to the advice to list nothing."""
 
 
 class Look(_OnTable, frozen=True, kw_only=True):
@@ -156,6 +160,8 @@ class Load(_OnTable, frozen=True, kw_only=True):
     """Find the table."""
 
     by: By = By.NAME
+    advised: bool = False
+    """Whether the answer is held to the advice to contain the protocol and the metadata."""
 
 
 class Backfill(_OnAnyTable, frozen=True, kw_only=True):

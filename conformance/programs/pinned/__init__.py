@@ -28,6 +28,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue of checks needs to know about a pinned program. Its steps are read when it is run."""
 
     side: str
+    title: str
     requirements: tuple[str, ...]
     words: tuple[str, ...] = ()
 
