@@ -19,7 +19,6 @@ from conformance.programs.running import Generation
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
-from conformance.scenario.scenario import Scenario
 from conformance.scenario.snapshots import must_read
 
 
@@ -29,29 +28,6 @@ def any_read_by_time(g: Generation) -> None:
     has in-commit timestamps, and transactions that continue the times."""
     factors = {"times": 6, "read": 2, "transact": 2, "transfer": 1, "maintain": 0.2, "layers": 0.2, "create": 0.2}
     g.run(ClientFamily(name=g.check.family, factors=factors))
-
-
-# The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).
-
-
-@check(Family.TIMESTAMPS, "MC-API-04", "CM-CATALOG-04")
-def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
-    """If the owner returns times with its list of commits, they are the in-commit timestamps to the millisecond, not
-    the times of ratification."""
-    table = s.create()
-    times = {version: s.timestamp(version) + 7 for version in (1, 2)}
-    for time in times.values():
-        attempt = s.attempt()
-        s.land(table, attempt=attempt, actions=proposals.append(attempt, time))
-    call = s.ask("reader", m.GetCommits(table=table.reference))
-    listed = s.expect(call, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
-    for commit in listed.commits:
-        wanted = times.get(commit.version, s.timestamp(commit.version))
-        s.require(
-            commit.in_commit_timestamp in (None, wanted), "MC-API-04", "CM-CATALOG-04", evidence=(call,), table=table,
-            version=commit.version, expected=f"the in-commit timestamp of version {commit.version} is {wanted}",
-            observed=f"the owner returned the time {commit.in_commit_timestamp}",
-        )  # fmt: skip
 
 
 # Readers: the time of a version, and the newest version at a time

@@ -106,8 +106,9 @@ def repeated_creation_is_applied(self: ModelOwner, client: str, request: m.Creat
 
 @mutant_method("create_table", "PROFILE-VERSION0-01")
 def rejects_creations(self: ModelOwner, client: str, request: m.CreateTable) -> m.Answer:
-    """Declares table creation, and rejects every create request."""
-    return m.Rejected(reason="not permitted")
+    """Declares creation of catalog-managed tables, and rejects every request for it."""
+    refused = m.Rejected(reason="not permitted")
+    return refused if request.feature == "catalogManaged" else original(self).create_table(client, request)
 
 
 @mutant_method("_latest", "PROFILE-VERSION0-02", bugs=("FB14",))

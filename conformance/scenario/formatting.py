@@ -77,12 +77,6 @@ def versions_in_words(versions: Iterable[int]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 3 else ", ".join(map(str, run)) for run in runs) or "none"
 
 
-def range_in_words(start: int | None, end: int | None) -> str:
-    """The range of a request for commits, in words."""
-    first = "the first version" if start is None else f"version {start}"
-    return f"{first} to {'the latest' if end is None else end}"
-
-
 def difference(label: str, first: str, other: str, second: str) -> str:
     """The first difference of two contents, and their lengths."""
     sizes = f"{label} are {len(first.encode())} bytes, {other} {len(second.encode())}"

@@ -1,17 +1,7 @@
-"""Operations on whole tables: filesystem commits, take-over, hand-back, drop, and crashes and restarts of the owner.
-
-    table = filesystem_table(s, versions=2)
-    write_file(s, table)                        # what any filesystem writer does: put-if-absent of the next version
-    take_over(s, table)
-    hand_back(s, table)
-
-Each operation retries with a new attempt after a rejection, which is permitted. An owner that rejects every attempt
-breaks the profile that it declares.
-"""
+"""Take-overs and hand-backs, writers of files beside the owner, drops, and crashes and restarts of the owner."""
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,54 +9,10 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
 from conformance.scenario.recording import witnesses
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
-FILESYSTEM_WRITER: Final = "filesystem writer"
 WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Seconds after each request to publish a hand-back that the owner rejects."""
-
-
-def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
-    """A table without an owner, with this many versions from before the history."""
-    if s.identity.storage is None:
-        raise Inconclusive("the subject declares no folder (`storage`) for filesystem tables")
-    path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
-    table = TableHandle(name=name, reference=path, versions=versions, before=versions, id=s.attempt(), path=path)
-    s.tables.append(table)
-    for version in range(versions):
-        content = _content(s, table, version, s.attempt())
-        request = m.Plant(table=path, file=commit_file(version), content=content, if_absent=True)
-        exchange = s.ask(FILESYSTEM_WRITER, request, table)
-        s.expect(
-            exchange, m.Done, "PROFILE-STORAGE-01",
-            expected=f"{path} is below `storage`: the kit may create a table there",
-        )  # fmt: skip
-    return table
-
-
-def write_file(
-    s: Scenario, table: TableHandle, version: int | None = None, put: Callable[[m.Plant], m.Answer] | None = None
-) -> tuple[Exchange, bool]:
-    """A filesystem commit: put-if-absent of `<version>.json`. Returns whether it won; to lose is not a violation. `put`
-    creates the file, instead of the subject."""
-    number = table.versions if version is None else version
-    attempt = s.attempt()
-    content = _content(s, table, number, attempt)
-    commit = m.Commit(
-        table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
-    )
-    operation = s.recording.invoke(FILESYSTEM_WRITER, table.name, commit)
-    plant = m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
-    answer = s.answer(FILESYSTEM_WRITER, plant) if put is None else put(plant)
-    exchange = s._ended(operation, commit, as_commit(answer, number))
-    s.expect(
-        exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` if the file exists"
-    )
-    won = isinstance(exchange.answer, m.Ratified)
-    if won:
-        table.ownership.append(attempt)
-        table.versions = max(table.versions, number + 1)
-    return exchange, won
 
 
 def as_commit(answer: m.Answer, version: m.Version) -> m.Answer:
@@ -112,64 +58,12 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     return m.TakeOver(**{**fields, **options})
 
 
-def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
-    """The owner takes the table over, with its next version."""
-    exchange = persist(lambda: s.ask(client, taking_over(s, table), table))
-    ratified = s.expect(
-        exchange, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
-        expected=f"version {table.versions} is the table's next, and no other client proposes it: it is "
-        f"ratified as the ownership change",
-    )  # fmt: skip
-    owned(s, table, exchange, ratified)
-    return exchange
-
-
-def owned(s: Scenario, table: TableHandle, exchange: Exchange, ratified: m.Ratified) -> None:
-    """Record that the owner owns the table from now on."""
-    assert isinstance(exchange.request, m.TakeOver)
-    version = exchange.request.version
-    s.require(
-        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
-        version=version,
-        expected=f"the ownership change is version {version}, as proposed", observed=f"version {ratified.version}",
-    )  # fmt: skip
-    if ratified.table is None:
-        s.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` names the table", observed="it names none")
-    table.reference = ratified.table
-    table.versions = version + 1
-    table.ownership.append(exchange.request.attempt)
-
-
 def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> m.HandBack:
     """The proposal to end the ownership, as a new attempt: it removes the feature and the owner."""
     number = table.versions if version is None else version
     attempt = s.attempt()
     actions = proposals.ownership_change(attempt, s.timestamp(number), None, table.id or s.attempt())
     return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
-
-
-def ask_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
-    """Request a hand-back. An owner that rejects it may require that every commit is backfilled first."""
-
-    def ask() -> Exchange:
-        exchange = s.ask(client, giving_back(s, table))
-        if isinstance(exchange.answer, m.Rejected):
-            s.ask_to_backfill(table, table.versions - 1)
-        return exchange
-
-    return persist(ask)
-
-
-def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
-    """The owner hands the table back. It may reject that (managed-commits, "Converting a managed-commit table"): then
-    the scenario is inconclusive."""
-    exchange = ask_back(s, table, client)
-    s.expect(
-        exchange, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
-        expected=f"version {table.versions} is the table's next: the table is handed back with it",
-    )  # fmt: skip
-    given_back(s, table, exchange)
-    return exchange
 
 
 def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
@@ -225,17 +119,6 @@ def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
     return exchange
 
 
-def create_again(s: Scenario, table: TableHandle) -> TableHandle:
-    """Create another table with the name of a dropped one."""
-    name = f"{table.name} again"
-    exchange = s.ask("creator", s.creation(table.name), TableHandle(name=name, reference="", versions=0))
-    ratified = s.expect(
-        exchange, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
-        expected=f"the table {table.name} was dropped: its name is free",
-    )  # fmt: skip
-    return s.created(name, exchange, ratified)
-
-
 def crash(s: Scenario, point: str | None = None) -> None:
     """Crash the subject: now, or when it reaches a point."""
     s.mortal = True
@@ -253,11 +136,3 @@ def restart(s: Scenario) -> None:
         s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(exchange,), expected="the subject starts again",
                observed=f"it does not answer: {exchange.answer.reason}")  # fmt: skip
     s.expect(exchange, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
-
-
-def _content(s: Scenario, table: TableHandle, version: int, attempt: str) -> str:
-    """The content of a filesystem writer's commit."""
-    time = s.timestamp(version)
-    if version > 0:
-        return proposals.content(proposals.append(attempt, time))
-    return proposals.content(proposals.version_0(None, attempt, table.id, timestamp=time))

@@ -401,37 +401,9 @@ class Scenario:
         table.versions += 1
         return exchange
 
-    def must_land(
-        self, table: TableHandle, *requirements: str, expected: str, because: Sequence[Exchange] = (),
-        client: str = "other", make_room: bool = True,
-    ) -> Exchange:  # fmt: skip
-        """Commit the next version where the owner has to ratify it: its policies may reject a proposal or two before
-        that, but not `TRIES`. An owner that limits its unbackfilled commits, also without declaring it, may reject more
-        of them: `make_room` requests a backfill then, and proposes again."""
-        exchange = persist(lambda: self.commit(table, client=client))
-        if make_room and isinstance(exchange.answer, m.Rejected):
-            self.ask("publisher", m.BackfillToVersion(table=table.reference, version=table.versions - 1))
-            exchange = persist(lambda: self.commit(table, client=client))
-        self.expect(exchange, m.Ratified, *requirements, because=because, expected=expected)
-        table.versions += 1
-        return exchange
-
     def land_all(self, table: TableHandle, number: int) -> list[Exchange]:
         """Commit the next `number` versions."""
         return [self.land(table) for _ in range(number)]
-
-    def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
-        """Propose a version that is taken: a conflict, never a success. If the subject rejects it by its own policy,
-        retry with new attempts; if it rejects all of them, it does not answer lost races with a conflict."""
-        exchange = persist(lambda: self.commit(table, version, client=client, **options))
-        broken: tuple[str, ...] = ()
-        if isinstance(exchange.answer, m.Ratified):
-            elsewhere = exchange.answer.version != version
-            broken = ("MC-API-03", "CM-CATALOG-03") if elsewhere else ("MC-COMMIT-02", "CM-COMMIT-08")
-        self.expect(exchange, m.Conflict, *broken, "PROFILE-CORE-04",
-                    expected=f"version {version} is taken: the proposal is answered `conflict`, so that its writer "
-                    f"rebases and proposes again")  # fmt: skip
-        return exchange
 
     def get_commits(
         self, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"

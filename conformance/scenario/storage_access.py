@@ -4,8 +4,6 @@ The kit accounts for planted files: a commit that an external writer publishes i
 lost, and a file that no owner could have written must be removed before the scenario ends.
 """
 
-from collections.abc import Callable
-
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals
@@ -47,24 +45,11 @@ def stage(
     return m.Commit(table=table.reference, version=number, attempt=own, staged_file=name)
 
 
-def publish(
-    s: Scenario, table: TableHandle, proposal: m.Commit, client: str, folder: str | None = None,
-    put: Callable[[m.Plant], m.Answer] | None = None,
-) -> Exchange:  # fmt: skip
-    """A commit by put-if-absent without notification of the owner. `answer` is that of the storage. `put` creates the
-    file, in the table's `folder`, instead of the subject."""
+def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) -> None:
+    """A commit by put-if-absent without notification of the owner."""
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
     s.recording.writer.fault("a commit by put-if-absent without the owner", client=client)
     file = commit_file(proposal.version)
-    planted = m.Plant(table=folder or table.reference, file=file, content=content, if_absent=True)
-    answer = s.answer(client, planted) if put is None else put(planted)
+    s.answer(client, m.Plant(table=table.reference, file=file, content=content, if_absent=True))
     s.recording.lost(number, "the owner was not notified")
-    return Exchange(number=number, request=proposal, answer=answer)
-
-
-def staged(s: Scenario, table: TableHandle) -> dict[str, str]:
-    """The content of the files in the staging folder, by name, as an external observer sees them."""
-    prefix = f"{STAGING[s.feature]}/"
-    return {file.name.removeprefix(prefix): file.content or "" for file in s.observe(table)
-            if file.name.startswith(prefix)}  # fmt: skip

@@ -126,8 +126,8 @@ def test_the_report_of_a_finding_is_complete_and_independent() -> None:
     """It has the violated sentence, the steps in the order of their effects, and letters for attempts."""
     (late,) = (entry for entry in FINDINGS if entry.id == "in-memory-ratifies-after-it-gave-the-table-back")
     text = markdown.report(late)
-    assert "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
-    assert "(sent before step 3 was answered)" in text
+    assert "\n4. client 2: hand_back of version 2 as attempt D: ratified, version 2\n5. client 1: commit" in text
+    assert "(sent before step 4 was answered)" in text
     assert "version 2 is D, version 3 is C." in text
     (landed,) = (entry for entry in FINDINGS if entry.id == "dynamodb-calls-a-hand-back-that-landed-failed")
     section = markdown.report(landed).split("## Requirements")[1].split("## Steps")[0]

@@ -114,10 +114,9 @@ def test_a_function_has_the_parameters_of_the_method_that_it_replaces() -> None:
 @pytest.mark.parametrize(
     ("good", "check"),
     [
-        ("publishes-the-hand-back-in-the-background", "attempts-are-known-after-many-commits"),
-        ("offers-small-limits", "a-full-backlog-rejects-until-a-backfill"),
-        ("offers-small-limits", "attempts-are-known-after-many-commits"),
-        ("reads-what-it-takes-over", "a-second-take-over-uses-the-current-log"),
+        ("offers-small-limits", "pinned-programs-of-limits"),
+        ("offers-small-limits", "pinned-programs-of-unknown-outcomes-and-replays"),
+        ("reads-what-it-takes-over", "pinned-programs-of-ownership-change"),
     ],
 )
 def test_a_freedom_leaves_the_check_testable(good: str, check: str) -> None:
@@ -247,7 +246,7 @@ def test_a_mutant_of_programs_is_searched_again_if_one_is_remembered() -> None:
 
 def test_a_remembered_case_is_read_again() -> None:
     program = "conflicts/any-transaction-against-any-winners[managedCommit/staged] seed 7"
-    example = "concurrent-writers/a-lost-race-is-a-conflict[managedCommit/staged]"
+    example = "concurrent-writers/two-writers-of-one-version-have-one-winner[managedCommit/staged]"
     assert [str(kills.case_of(text)) for text in (program, example, "conflicts/unknown[managedCommit/staged]")] == [
         program, example, "None",
     ]  # fmt: skip

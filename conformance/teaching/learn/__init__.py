@@ -27,9 +27,11 @@ from conformance.checks import all_checks
 from conformance.interface.messages import Answer, Crash, Identity, Request, Restart, Unknown, name_of
 from conformance.interface.results import CaseResult, UnusableError, Verdict, headline
 from conformance.interface.subject import GONE, AdapterError, Closing
+from conformance.programs import pinned
+from conformance.programs.cases import run_case
 from conformance.requirements.catalogue import load
 from conformance.scenario.check import Check, Variant
-from conformance.scenario.running import BrokenInCaseError, run_case
+from conformance.scenario.running import BrokenInCaseError
 from conformance.teaching import scaffold
 from conformance.teaching.scaffold import PROJECTS, Language
 
@@ -51,7 +53,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     profiles: tuple[str, ...] = ()
     """The profiles that the owner promises from this stage on."""
     checks: tuple[str, ...]
-    """Names of checks."""
+    """Names of checks, and titles of pinned programs."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -154,6 +156,8 @@ TIMEOUT: Final = 3.0
 VARIANT: Final = Variant(feature="managedCommit", commit_mode="staged")
 MEMORY: Final = Path("/dev/shm")
 """The preferred parent of the owner's folder: memory, because no check of the course needs a durable disk."""
+CLOCKS: Final = 9
+"""The stage from which on the times in the owner's answers are judged."""
 NO_ANSWER: Final = "no answer within"
 """The beginning of the reason after a timeout."""
 UNSUPPORTED: Final = "PROFILE-CORE-07"
@@ -210,8 +214,8 @@ def judge(command: Sequence[str], *, last: int = len(STAGES), timeout: float = T
             with _Recorded(StdioSubject(command, timeout=timeout, directory=Path(folder))) as subject:
                 for stage in STAGES[:last]:
                     failure = _unpromised(stage, subject.identity)
-                    for check in () if failure else _checks(stage):
-                        failure = _judged(stage, check, subject)
+                    for name in () if failure else stage.checks:
+                        failure = _judged(stage, name, subject)
                         if failure is not None:
                             break
                         checks += 1
@@ -227,9 +231,15 @@ def judge(command: Sequence[str], *, last: int = len(STAGES), timeout: float = T
     return Judgement(passed=passed, checks=checks, failure=failure, seconds=time.monotonic() - started)
 
 
-def _checks(stage: Stage) -> list[Check]:
-    known = {check.name: check for check in all_checks()}
-    return [known[name] for name in stage.checks]
+@cache
+def judges() -> dict[str, tuple[Check, str | None]]:
+    """All checks by name, and all pinned programs for owners by title: the check and the program's text."""
+    known: dict[str, tuple[Check, str | None]] = {check.name: (check, None) for check in all_checks()}
+    for check in all_checks():
+        for text in pinned.texts(check.family, "owner") if pinned.is_of_pinned(check.name) else ():
+            if check.side == "owner" and (label := pinned.labelled(text)) is not None:
+                known[label.title] = (check, text)
+    return known
 
 
 def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
@@ -245,13 +255,16 @@ def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
     )
 
 
-def _judged(stage: Stage, check: Check, subject: "_Recorded") -> Failure | None:
-    """The failure of a check; None if it passed."""
+def _judged(stage: Stage, name: str, subject: "_Recorded") -> Failure | None:
+    """The failure of a check, or of a pinned program; None if it passed."""
+    check, program = judges()[name]
+    subject.has_clock = stage.number < CLOCKS
+    salt = f"{stage.number}_{stage.checks.index(name)}"
     subject.exchanges.clear()
     broken: AdapterError | None = None
     result: CaseResult | None = None
     try:
-        result = run_case(check, VARIANT, subject)
+        result = run_case(check, VARIANT, subject, salt=salt, reproduction=program)
     except BrokenInCaseError as error:
         broken, result = error, error.result
     except AdapterError as error:
@@ -259,7 +272,8 @@ def _judged(stage: Stage, check: Check, subject: "_Recorded") -> Failure | None:
     if broken is None and result is not None and result.verdict is Verdict.PASSED:
         return None
     more: dict[str, Any] = {
-        "stage": stage, "check": check.name, "about": check.title, "exchange": tuple(subject.exchanges),
+        "stage": stage, "check": check.name, "about": check.title if program is None else name,
+        "exchange": tuple(subject.exchanges),
         "printed": subject.printed(),
     }  # fmt: skip
     if broken is not None:
@@ -300,6 +314,8 @@ class _Recorded(Closing):
         self.exchanges: list[Sent] = []
         self.silent = ""
         """The request that it did not answer."""
+        self.has_clock = False
+        """Whether the times in its answers are those of its own clock, and are not judged."""
         self._crashed = False
         """Whether the kit crashed the owner, which then need not answer."""
 
@@ -317,6 +333,10 @@ class _Recorded(Closing):
             text = "(no answer)"
             self.silent = f"`{name_of(request)}` was not answered: {answer.reason.removeprefix(f'{GONE}: ')}"
         self._record(client, request, text)
+        for kind in ("commits", "winners") if self.has_clock else ():
+            if entries := getattr(answer, kind, None):
+                timeless = tuple(msgspec.structs.replace(entry, in_commit_timestamp=None) for entry in entries)
+                answer = msgspec.structs.replace(answer, **{kind: timeless})
         return answer
 
     def printed(self) -> str:

@@ -9,15 +9,15 @@ import pytest
 
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.results import Verdict
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models.owner import ModelOwner
-from conformance.scenario.running import run_case
+from conformance.programs.cases import run_case
 from conformance.subjects import names
 from conformance.subjects.names import FORMS, handler_of, open_subject
 from conformance.subjects.serving import Served, make_durable
+from conformance.teaching.learn import judges
 from spec_tests.conformance.asking import Asking
 
 HERE = "spec_tests.conformance.adapters"
@@ -185,11 +185,12 @@ def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:
     ("name", "verdict"), [("model", Verdict.PASSED), ("mutant:replay-is-a-conflict", Verdict.FAILED)]
 )
 def test_a_case_has_the_same_verdict_over_every_transport(name: str, verdict: Verdict, tmp_path: Path) -> None:
-    check = next(check for check in all_checks() if check.name == "an-immediate-replay-is-ratified")
+    check, program = judges()["an immediate replay is ratified"]
     with HttpServer(Served(handler_of(name), tmp_path).ask) as server:
         for form in (name, f"stdio:{shlex.join(SERVE)} {name}", server.url):
             with open_subject(form, timeout=LONG) as subject:
-                assert run_case(check, check.variants(subject.identity)[0], subject).verdict == verdict, form
+                result = run_case(check, check.variants(subject.identity)[0], subject, reproduction=program)
+                assert result.verdict == verdict, form
 
 
 def test_a_client_uses_the_owner_that_hello_names(tmp_path: Path) -> None:

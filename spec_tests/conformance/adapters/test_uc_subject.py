@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from conformance.adapters.uc.api import Address, AddressError, address_of
-from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file, staged_file
 from conformance.interface.results import Verdict
@@ -21,6 +20,7 @@ from conformance.models import proposals
 from conformance.programs.cases import run_case
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
+from conformance.teaching.learn import judges
 from spec_tests.conformance.adapters.catalog_server import Catalog, Forgetting, serving
 from spec_tests.conformance.asking import Asking, Table, attempt
 from spec_tests.support.serving import Fault, FaultProxy, Match
@@ -64,8 +64,9 @@ def staged_commit(catalog: Catalog) -> dict[str, Any]:
 
 
 def test_a_server_that_forgets_attempts_fails_the_check_of_that(owner: Asking) -> None:
-    (check,) = (check for check in all_checks() if check.name == "attempts-are-known-after-many-commits")
-    result = run_case(check, Variant(feature="catalogManaged", commit_mode="staged"), owner.subject, salt="-1")
+    check, program = judges()["answers are kept over 130 commits, publications and restarts"]
+    variant = Variant(feature="catalogManaged", commit_mode="staged")
+    result = run_case(check, variant, owner.subject, salt="-1", reproduction=program)
     assert result.verdict is Verdict.FAILED
     assert "PROFILE-RETRY-01" in {name for violation in result.violations for name in violation.requirements}
 
