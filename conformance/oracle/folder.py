@@ -62,14 +62,14 @@ class Event:
     """Whether the kit changed the file."""
 
 
-class File(NamedTuple):
+class PublishedFile(NamedTuple):
     """A published file."""
 
     content: str
     by_kit: bool = False
 
 
-Files = Mapping[m.Version, File]
+Files = Mapping[m.Version, PublishedFile]
 """The published files of a log."""
 
 
@@ -106,7 +106,7 @@ def after(files: Files, event: Event) -> Files:
         return others
     old = files.get(event.version)
     by_kit = event.by_kit or (event.kind is Kind.MODIFIED and old is not None and old.by_kit)
-    return {**others, event.version: File(content=event.content, by_kit=by_kit)}
+    return {**others, event.version: PublishedFile(content=event.content, by_kit=by_kit)}
 
 
 # The rules
@@ -152,7 +152,7 @@ def _is_complete_when_it_appears(event: Event) -> Wrong | None:
     )  # fmt: skip
 
 
-def _is_not_replaced(old: File, event: Event) -> Wrong | None:
+def _is_not_replaced(old: PublishedFile, event: Event) -> Wrong | None:
     """The same bytes may be published again: the content is immutable, so "it does not matter whether the client-side,
     server-side, or both" publish."""
     version = event.version

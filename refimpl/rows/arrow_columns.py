@@ -502,8 +502,8 @@ def is_ancient(values: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def without_footer_statistics(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, pa.ChunkedArray]]:
-    """The leaves whose statistics `file_statistics.Column` computes: floats, arrays and maps, but none inside an array
-    or a map."""
+    """The leaves whose statistics `file_statistics.LeafStatistics` computes: floats, arrays and maps, but none inside
+    an array or a map."""
     for leaf, kind in struct_leaves(schema):
         if kind in FLOATS or isinstance(kind, Array | Map):
             yield leaf, _member(table, leaf)

@@ -122,7 +122,7 @@ class _OpenFile:
     content: pa.BufferOutputStream | None
     """The bytes of the future object; None for a file of this host."""
     footers: list[Any]
-    computed: dict[Leaf, file_statistics.Column] = dataclasses.field(default_factory=dict)
+    computed: dict[Leaf, file_statistics.LeafStatistics] = dataclasses.field(default_factory=dict)
 
 
 class DataFileWriter:
@@ -262,7 +262,7 @@ class DataFileWriter:
         table = pa.Table.from_batches(batches)
         file = self._open.get(key) or self._create(key, table)
         for leaf, values in arrow_columns.without_footer_statistics(table, self._data_schema):
-            file.computed.setdefault(leaf, file_statistics.Column()).add(values)
+            file.computed.setdefault(leaf, file_statistics.LeafStatistics()).add(values)
         with _naming(file.path):
             file.parquet.write_table(table, row_group_size=GROUP_ROWS)
 

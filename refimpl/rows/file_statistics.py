@@ -124,7 +124,7 @@ def row_count(add: Add) -> int | None:
 
 
 @dataclass(slots=True)
-class Column:
+class LeafStatistics:
     """The merged statistics of one leaf, from the row groups so far."""
 
     nulls: int | None = 0
@@ -177,7 +177,10 @@ def footer_columns(schema: Struct) -> list[str] | Literal[True]:
 
 
 def from_footer(
-    footer: pq.FileMetaData, schema: Struct, columns: Collection[Leaf], computed: Mapping[Leaf, Column] | None = None
+    footer: pq.FileMetaData,
+    schema: Struct,
+    columns: Collection[Leaf],
+    computed: Mapping[Leaf, LeafStatistics] | None = None,
 ) -> str:
     """The `stats` JSON of a file that was written with `schema` (without partition columns), for `columns`.
 
@@ -188,7 +191,7 @@ def from_footer(
         raise ValueError(f"the file has {footer.num_columns} leaf columns, its schema {len(known)}")
     wanted = [(position, *leaf) for position, leaf in enumerate(known) if leaf is not None and leaf[0] in columns]
     computed = computed or {}
-    seen = {leaf: Column() for _, leaf, _ in wanted}
+    seen = {leaf: LeafStatistics() for _, leaf, _ in wanted}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)
         for position, leaf, _ in wanted:

@@ -493,9 +493,9 @@ def _stats(tmp_path: Path, table: pa.Table, *, row_group_size: int = 1000) -> di
     path = tmp_path / "x.parquet"
     schema = s.from_arrow(table.schema)
     pq.write_table(table, path, row_group_size=row_group_size)
-    computed: dict[f.Leaf, f.Column] = {}
+    computed: dict[f.Leaf, f.LeafStatistics] = {}
     for leaf, values in arrow_columns.without_footer_statistics(table, schema):
-        computed.setdefault(leaf, f.Column()).add(values)
+        computed.setdefault(leaf, f.LeafStatistics()).add(values)
     stats = f.from_footer(pq.read_metadata(path), schema, f.indexed(schema), computed)
     decoded: dict[str, Any] = json.loads(stats, parse_float=decimal.Decimal)
     return decoded
@@ -536,7 +536,7 @@ def test_a_row_group_without_a_null_count_leaves_the_columns_unknown() -> None:
         mock.Mock(statistics=mock.Mock(has_null_count=has, null_count=1, min=1, max=2)) for has in (True, False)
     )
     for groups in ((counted, unknown), (unknown, counted)):
-        column = f.Column()
+        column = f.LeafStatistics()
         for group in groups:
             column.merge(group)
         assert (column.nulls, column.low, column.high) == (None, 1, 2)
@@ -545,12 +545,12 @@ def test_a_row_group_without_a_null_count_leaves_the_columns_unknown() -> None:
 @pytest.mark.parametrize("nan", [0, 1, 2])
 def test_a_column_with_nan_gets_no_bounds(nan: int) -> None:
     values = [pa.chunked_array([[1.0, None], [number]]) for number in (3.0, 2.0, 4.0)]
-    column = f.Column()
+    column = f.LeafStatistics()
     for chunk in values:
         column.add(chunk)
     assert (column.bounded, column.low, column.high, column.nulls) == (True, 1.0, 4.0, 3)
     values[nan] = pa.chunked_array([[1.0, math.nan]])
-    column = f.Column()
+    column = f.LeafStatistics()
     for chunk in values:
         column.add(chunk)
     assert (column.bounded, column.nulls) == (False, 2)
@@ -559,7 +559,7 @@ def test_a_column_with_nan_gets_no_bounds(nan: int) -> None:
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_bounds_of_zero_hold_both_zeros(zero: float) -> None:
     """As in Parquet: some readers order -0.0 below 0.0, and would skip the file for `x = 0`."""
-    column = f.Column()
+    column = f.LeafStatistics()
     column.add(pa.chunked_array([[zero]]))
     assert (str(column.low), str(column.high)) == ("-0.0", "0.0")
 
