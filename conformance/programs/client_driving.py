@@ -667,7 +667,7 @@ class ClientDrive:
             version = int(name.name[:20])
             if version not in listed:
                 entries[version] = m.CommitEntry(version=version, file_name=name.name)
-        for version in range(1, log.latest + 1) if self.s.commit_mode == "inline" else ():
+        for version in range(1, log.published + 1) if self.s.commit_mode == "inline" else ():
             if version not in entries and version in log.committed:  # else filesystem writers made it
                 lines = tuple(json.dumps(action) for action in log.actions[version])
                 entries[version] = m.CommitEntry(version=version, actions=lines)
