@@ -172,13 +172,6 @@ def _array(actions: tuple[str, ...] | list[str]) -> str:
     return json.dumps([json.loads(action) for action in actions]) + "\n"
 
 
-def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
-    merged: dict[str, object] = {}
-    for action in actions:
-        merged |= json.loads(action)
-    return (json.dumps(merged),)
-
-
 @mutant_method("_path", "MC-FILES-07", "CM-FILES-06", "LOG-01")
 def published_name_is_not_padded(self: ModelOwner, table: OwnedTable, version: int) -> str:
     """Names published commits with versions that are not padded."""

@@ -1,18 +1,14 @@
 """Take-overs and hand-backs, writers of files beside the owner, drops, and crashes and restarts of the owner."""
 
 import os
-import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
 from conformance.scenario.recording import witnesses
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
-
-WAITS: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-"""Seconds after each request to publish a hand-back that the owner rejects."""
 
 
 def as_commit(answer: m.Answer, version: m.Version) -> m.Answer:
@@ -67,47 +63,30 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
 
 
 def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
-    """Require that the commit that ends the ownership is published at once, or later by the owner."""
+    """Require that the commit that ends the ownership is published, at the latest on request. If the owner rejects the
+    request, it may publish the commit later (RULINGS.md#staged-hand-back), and the scenario is inconclusive."""
     assert isinstance(exchange.request, m.HandBack)
     version = exchange.request.version
     table.versions = version + 1
     content = s.published(table).get(version)
     if content is None:
-        content = _published_later(s, table, exchange, version)
-    else:
-        table.ownership.append(exchange.request.attempt)
-    attempt = proposals.attempt_of(content)
-    s.require(
-        attempt == exchange.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
-        version=version, expected=f"version {version} is the commit that ends the ownership",
-        observed=f"it is attempt {attempt}",
-    )  # fmt: skip
-
-
-def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, version: int) -> str:
-    """Wait for the publication: until then no client can write, neither through the owner nor through the filesystem.
-    An owner that rejects requests for it may publish the staged commit by itself, at any later time."""
-    assert isinstance(exchange.request, m.HandBack)
-    for wait in WAITS:
         backfill = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
         files = s.observe(table)
         content = next((file.content for file in files if file.name == commit_file(version)), None)
-        if content is not None:
-            return content
-        if not isinstance(backfill.answer, m.Done):
-            time.sleep(wait)
-    staged = [file for file in files if proposals.attempt_of(file.content or "") == exchange.request.attempt]
-    if staged and not isinstance(backfill.answer, m.Done):
-        entry = m.CommitEntry(version=version, file_name=staged[0].name.rpartition("/")[2])
-        table.final = witnesses(
-            table.name, files, (entry,), commit_mode=s.commit_mode, before=table.before, ownership=table.ownership
-        )
-        raise Inconclusive(f"operation {exchange.number}: the hand-back is staged, and not published yet")
-    return s.fail(
-        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, backfill), table=table,
-        version=version,
-        expected=f"version {version} ends the ownership, and the owner publishes it",
-        observed=f"{commit_file(version)} does not exist, even after requests for it",
+        staged = [file for file in files if proposals.attempt_of(file.content or "") == exchange.request.attempt]
+        if content is None and staged and not isinstance(backfill.answer, m.Done):
+            entry = m.CommitEntry(version=version, file_name=staged[0].name.rpartition("/")[2])
+            table.final = witnesses(
+                table.name, files, (entry,), commit_mode=s.commit_mode, before=table.before, ownership=table.ownership
+            )
+            raise Inconclusive(f"operation {exchange.number}: the hand-back is staged, and not published yet")
+    else:
+        table.ownership.append(exchange.request.attempt)
+    attempt = proposals.attempt_of(content or "")
+    s.require(
+        attempt == exchange.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
+        version=version, expected=f"version {version} is the commit that ends the ownership, and is published",
+        observed=f"it is {'not published' if content is None else f'attempt {attempt}'}",
     )  # fmt: skip
 
 

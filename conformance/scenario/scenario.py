@@ -320,12 +320,7 @@ class Scenario:
 
     def create(self, name: str = "orders", client: str = "creator", **options: Any) -> TableHandle:
         """Create a table; if that is rejected, the scenario is inconclusive."""
-        return self.creating(name, client, **options)[1]
-
-    def creating(self, name: str = "orders", client: str = "creator", **options: Any) -> tuple[Exchange, TableHandle]:
-        """The same, with the request."""
-        exchange = self.ask(client, self.creation(name, **options))
-        return exchange, self.only_creation(name, exchange)
+        return self.only_creation(name, self.ask(client, self.creation(name, **options)))
 
     def only_creation(self, name: str, exchange: Exchange) -> TableHandle:
         """The table of the only `create_table` for a new name."""
@@ -405,10 +400,8 @@ class Scenario:
         """Commit the next `number` versions."""
         return [self.land(table) for _ in range(number)]
 
-    def get_commits(
-        self, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
-    ) -> m.Commits:
-        exchange = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
+    def get_commits(self, table: TableHandle, client: str = "reader") -> m.Commits:
+        exchange = self.ask(client, m.GetCommits(table=table.reference))
         return self.expect(exchange, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
