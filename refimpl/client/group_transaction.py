@@ -21,7 +21,7 @@ has another winner: then no delayed copy of the request can land.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,7 +33,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import CommitLoop, Committed, Transaction
 from refimpl.protocol import errors
-from refimpl.protocol.actions import Txn
+from refimpl.protocol.actions import Add, Cdc, Txn
 from refimpl.protocol.commit_owner import CommitOwner, ResolvedTable
 from refimpl.protocol.commits import Conflict, Landed, Proposal, Rejected, RejectionReason, StagedProposal, VersionGap
 from refimpl.protocol.groups import MAX_MEMBERS, GroupOwner, GroupRatified, GroupRefused, Member, commits_groups
@@ -118,6 +118,12 @@ class _MemberTransaction(Transaction):
         self.drop_failed_claims()
         return super().prepared()
 
+    @contextlib.contextmanager
+    def deleting_unless_landed(self, files: Collection[Add | Cdc], **named: Any) -> Iterator[None]:
+        with super().deleting_unless_landed(files, **named):
+            yield
+        self.member.written += files
+
 
 class _MemberHandle(Table):
     """The table of a member. Its operations make transactions of the group."""
@@ -157,6 +163,8 @@ class MemberTable:
         self._handle.begin, self._handle.read = self._begin, read.snapshot
         self.joined: _MemberTransaction | None = None
         """The transaction of the table's operations; None if it has none, or if they change nothing."""
+        self.written: list[Add | Cdc] = []
+        """The data files of its operations, unlike other files that a transaction of single actions may add."""
 
     def snapshot(self) -> Snapshot:
         """The read point: the same during the whole transaction."""
@@ -302,8 +310,7 @@ class GroupTransaction:
         if self._process != process_id():  # a forked child: its parent commits the files
             return
         for member in self._members.values():
-            if (transaction := member.joined) is not None:
-                data_files.delete(transaction.snapshot.layout, transaction.new_files())
+            data_files.delete(member.snapshot().layout, member.written)
 
     def _commit(self, members: Sequence[MemberTable]) -> None:
         label = f"a transaction over {', '.join(member.label for member in members)}"

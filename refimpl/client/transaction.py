@@ -404,10 +404,6 @@ class Transaction:
         self._over = True
         return self._loop(self._actions())
 
-    def new_files(self) -> list[Add | Cdc]:
-        """The data files that this transaction wrote."""
-        return [*(add for key, add in self._adds.items() if key not in self.snapshot.files), *self._changes]
-
     def commit_if_needed(self) -> Committed | None:
         """Commit the transaction, or do nothing if it changes nothing.
 

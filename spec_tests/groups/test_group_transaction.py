@@ -156,6 +156,26 @@ def test_exception_in_the_block_commits_nothing_and_leaves_no_files(warehouse: r
     assert content(warehouse) == BEFORE
 
 
+@pytest.mark.parametrize("ends", ["conflict", "exception"])
+def test_files_that_the_transaction_did_not_write_stay(warehouse: refimpl.Warehouse, ends: str) -> None:
+    """It adds the files of an older version again, and so does another transaction, which lands."""
+    stock = warehouse.table("stock")
+    old = stock.snapshot().files.values()
+    stock.delete()
+
+    def restore(transaction: Transaction) -> None:
+        transaction.add(*old)
+        transaction.commit()
+
+    with pytest.raises((ConcurrentAppendError, ZeroDivisionError)), warehouse.transaction() as tx:
+        tx.table("orders").overwrite(rows((7, 1)))
+        restore(tx.table("stock").transaction(operation="RESTORE"))
+        restore(stock.transaction(operation="RESTORE"))
+        warehouse.table("orders").append(rows((8, 2)))
+        assert ends == "conflict" or 1 / 0
+    assert content(warehouse) == ([2], [10, 20])
+
+
 def test_appends_to_one_table_are_one_commit(warehouse: refimpl.Warehouse) -> None:
     with warehouse.transaction() as tx:
         for number in (1, 2, 3):
