@@ -13,7 +13,7 @@ in one transaction. Lower versions come first; proposals of one version come in 
 4. If anything else fails, the transaction is rolled back, and each member is decided in its own transaction. So one
 member's error is never the answer to another one.
 5. An interrupted leader leaves its members undecided. The next leader decides them again: it recognizes a proposal
-that landed by its attempt.
+that landed by its attempt. If it cannot decide a member, the member's outcome is unknown.
 6. If the lock is not free in time, all proposals that waited since the leader requested it get that error. Otherwise
 they would wait for the whole timeout one after the other.
 
@@ -46,6 +46,8 @@ class Waiting:
     answer: Decision | OutcomeUnknown | OwnerUnavailableError | None = None
     alone: bool = False
     """Whether the proposal needs a transaction of its own."""
+    in_doubt: bool = False
+    """Whether it may have landed in the transaction of an interrupted leader."""
 
 
 class Groups:
@@ -69,6 +71,14 @@ class Groups:
 
     def decide(self, mine: Waiting) -> Decision:
         """Wait for the answer, or lead: decide this proposal with the other waiting ones."""
+        try:
+            return self._decided(mine)
+        except (OwnerUnavailableError, OSError) as error:
+            if not mine.in_doubt:
+                raise
+            raise OutcomeUnknown(f"an interrupted transaction may have made this commit; then: {error}") from error
+
+    def _decided(self, mine: Waiting) -> Decision:
         if self._process != os.getpid():  # a forked child: the waiting threads are its parent's
             self._waiting, self._turn, self._process = [], self._environment.thread_turn(), os.getpid()
         waiting, turn = self._waiting, self._turn
@@ -97,7 +107,12 @@ class Groups:
                 taken = True
                 group = [waiting for waiting in self._waiting.copy() if waiting.answer is None and not waiting.alone]
                 if len(group) > 1 and not mine.alone:
-                    self._decide(sorted(group, key=lambda waiting: waiting.examined.version))
+                    try:
+                        self._decide(sorted(group, key=lambda waiting: waiting.examined.version))
+                    except BaseException:
+                        for waiting in group:
+                            waiting.in_doubt = True
+                        raise
                 if mine.answer is None:
                     mine.answer = self._alone(mine)
         except OwnerUnavailableError as error:

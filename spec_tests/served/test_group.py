@@ -301,6 +301,33 @@ def test_next_leader_decides_members_of_an_interrupted_leader(
     assert [table.latest for table in tables] == [int(moment == "after"), 1, 1]
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("error", [OwnerUnavailableError("busy"), disk_is_broken()], ids=["busy", "broken"])
+def test_outcome_is_unknown_if_no_leader_follows_an_interrupted_one(
+    threads: Threads, tables: list[OwnedTable], moment: str, error: Exception
+) -> None:
+    """An unavailable owner would prove that nothing landed, and a client would delete the commit's data files."""
+    groups, lock = tables[0].owner.groups, tables[0].owner.lock
+    attempts = [new_attempt() for _ in tables]
+
+    @contextmanager
+    def failing() -> Iterator[None]:
+        raise error
+        yield
+
+    def interrupt() -> None:
+        groups._lock = failing
+        raise KeyboardInterrupt
+
+    threads.at_commit(*((interrupt,) if moment == "before" else ()), after=interrupt if moment == "after" else None)
+    pairs = zip(tables, attempts, strict=True)
+    outcomes = threads.together(*(lambda t=t, a=a: t.commit(1, attempt=a) for t, a in pairs))
+    groups._lock = lock
+    assert [type(outcome) for outcome in outcomes] == [KeyboardInterrupt, OutcomeUnknown, OutcomeUnknown]
+    assert [outcome.facts["attempt"] for outcome in outcomes[1:]] == attempts[1:]
+    assert [table.latest for table in tables] == [int(moment == "after")] * 3
+
+
 def test_interruption_at_any_call_leaves_the_turn_and_the_lock_free(tmp_path: Path) -> None:
     """Python checks for signals (Ctrl-C) at the start of each Python function. Afterwards, another thread must
     commit, also while a console keeps the interruption for a post-mortem."""
