@@ -122,18 +122,23 @@ def _sentence(identifier: str) -> str:
 
 
 def _steps(recorded: Recorded, violation: Violation) -> str:
-    """The steps, in the order of their answers: a delayed request is placed where it took effect. Steps after the
-    violation are omitted, and the final log is added."""
+    """The steps, in the order of their answers: a delayed request is placed where it took effect. Repeated listings and
+    steps after the violation are omitted, and the final log, if it could be read, is added."""
     last = max(violation.operations, default=len(recorded.steps))
     steps = [step for step in recorded.steps if step.id <= last]
     steps.sort(key=lambda step: (math.inf if (end := ended(step)) is None else end, step.id))
+    steps = [step for before, step in zip([None, *steps], steps, strict=False) if not _repeats(before, step)]
     lines = [
         f"{number}. {escaped(in_letters(_line(step), recorded))}{_sent_early(steps[: number - 1], step)}"
         for number, step in enumerate(steps, 1)
     ]
     log = ", ".join(f"version {witness.version} is {witness.attempt or 'older'}" for witness in recorded.log)
-    final = escaped(in_letters(log, recorded)) or "nothing"
-    return "\n".join(lines) + f"\n\nThe final state of the owner and the log: {final}."
+    final = f"\n\nThe final state of the owner and the log: {escaped(in_letters(log, recorded))}." if log else ""
+    return "\n".join(lines) + final
+
+
+def _repeats(before: Step | None, step: Step) -> bool:
+    return isinstance(step, FileLook) and isinstance(before, FileLook) and before.published == step.published
 
 
 def _line(step: Step) -> str:
