@@ -195,6 +195,7 @@ class Api:
             return accepted
         if answer.status in (401, 403, 501, 503) or kind in (
             "TooManyRequestsException",
+            "ResourceExhaustedException",
             "InternalServerErrorException",
         ):
             raise Inconclusive(f"operation {exchange.number} was answered {answer.status} {answer.body[:200]}")

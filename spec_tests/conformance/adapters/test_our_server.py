@@ -137,7 +137,8 @@ def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
     ):
         subject = Persistent(direct)
         cases = plan(subject.identity, profile_named("quick"), seed).in_turn()
-        mine = [case for case in cases if case.check.layer in (Layer.EXAMPLE, Layer.MODEL)][seed % 2 :: 2]
+        layers = (Layer.EXAMPLE, Layer.MODEL)  # an example of the API repeats no request that is not answered
+        mine = [case for case in cases if case.check.layer in layers and case.check not in API_CHECKS][seed % 2 :: 2]
         for case in mine:
             result = run_case(
                 case.check, case.variant, subject, seed=case.seed, count=case.count, salt=f"-{seed}", shrink=False
