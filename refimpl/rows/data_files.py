@@ -556,7 +556,9 @@ def relative_path(location: Path, path: str, objects: ObjectFiles | None = None)
     """The path of an action's data file as in `listing`. Raises the errors of `local_path`."""
     file = None if objects is None else objects.path_of(path)
     file = file or local_path(Path(), path)
-    return os.path.relpath(os.path.realpath(file), os.path.realpath(location)) if file.is_absolute() else str(file)
+    if file.is_absolute() or (objects is None and ".." in file.parts):
+        return os.path.relpath(os.path.realpath(location / file), os.path.realpath(location))
+    return str(file)
 
 
 _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}

@@ -313,6 +313,18 @@ def test_vacuum_keeps_the_files_of_a_commit_that_lands_meanwhile(
     assert len(content(table)) == 7
 
 
+@pytest.mark.parametrize("path", ["month=00/../month=01/{}", "./month=01//{}", "file:{table}/month=00/../month=01/{}"])
+def test_vacuum_keeps_a_file_with_an_unusual_path(warehouse: Warehouse, table: Table, path: str) -> None:
+    """Delta's protocol: the path of a data file is a URI reference, which need not be normalized."""
+    transaction = warehouse.table("sales").transaction()
+    (add,) = transaction.data_file_writer().write_all([rows(51)])
+    logged = path.format(add.path.rpartition("/")[2], table=table.location)
+    transaction.add(msgspec.structs.replace(add, path=logged))
+    transaction.commit()
+    assert vacuumed(table, older_than=-DAY, force=True) == set()
+    assert (51, "01") in content(table)
+
+
 def test_vacuum_ignores_files_that_are_not_the_tables_data(warehouse: Warehouse, table: Table) -> None:
     kept = ["_hidden/a.parquet", ".b.parquet", "other/_delta_log/0.json", "other/c.parquet"]
     for name in [*kept, "_change_data/d.parquet", "e.parquet"]:
