@@ -262,15 +262,17 @@ class FilesystemProposer:
             raise errors.OwnerUnavailableError(
                 f"cannot list {self._log.folder}: {error}; nothing landed; try again"
             ) from error
+        visible = False
         try:
-            if self._log.put_if_absent(name, content):
+            visible = self._log.put_if_absent(name, content)
+            if visible:
                 self._check_still_next(version)
                 return Won(version=version)
             if self._log.read(name) == content:  # from an earlier call that failed: its fsync may have failed too
                 self._log.overwrite(name, content)
                 return Won(version=version)
         except OSError as error:
-            self._explain(version, content, error)
+            self._explain(version, content, error, was_visible=visible)
         return Lost(version=version)
 
     def _check_same_table(self, version: Version) -> None:
@@ -313,13 +315,14 @@ class FilesystemProposer:
                 version=version,
             )
 
-    def _explain(self, version: Version, content: bytes, error: OSError) -> NoReturn:
-        """Raise the error for a failed write: certainly not committed, or perhaps visible and so committed."""
+    def _explain(self, version: Version, content: bytes, error: OSError, *, was_visible: bool) -> NoReturn:
+        """Raise the error for a failed write: certainly not committed, or perhaps visible and so committed.
+        `was_visible`: a cleanup may have deleted the file since."""
         name = log_path.commit(version)
         try:
             perhaps = self._log.holds(name, content)
         except FileNotFoundError:
-            perhaps = isinstance(error, UncertainError)  # it may appear later
+            perhaps = was_visible or isinstance(error, UncertainError)  # it may appear later
         except OSError:  # an unreadable file may be this commit
             perhaps = True
         if perhaps:

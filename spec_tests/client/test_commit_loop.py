@@ -507,6 +507,26 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     assert ("late" in setting.paths(table)) is landed
 
 
+def test_a_failing_disk_after_such_a_cleanup_denies_no_commit(setting: Setting, storage: FailingFiles) -> None:
+    """Taken as "nothing landed", the error made the client delete the data files of a commit that landed."""
+    table = setting.table(None)
+    table.append(ROW)
+    late = setting.again(table)
+    late.snapshot()
+
+    def act() -> None:
+        move_on(setting, table)
+        storage.fail_when = lambda name, path: name == "list_directory"
+
+    moment = ("fsync_directory", table.log.folder)
+    once(storage, moment, act, lambda: table.log.published(2))
+    with pytest.raises(errors.OutcomeUnknown):
+        late.append(ROW)
+    storage.fail_when = lambda name, path: False
+    own = [path for path in setting.paths(table) if not path.startswith("other")]
+    assert [(table.location / path).exists() for path in own] == [True, True]
+
+
 def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(None)
     setting.append(table, "first")
