@@ -2,14 +2,15 @@
 
 import contextlib
 import http.client
-import json
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from functools import partial
+from json import dumps, loads
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,14 +23,15 @@ from refimpl.protocol.commits import Conflict, Ratified, StagedProposal
 from refimpl.storage.log_store import LogStore
 from spec_tests.benchmarks import measure
 from spec_tests.benchmarks.measure import Options, Works
+from spec_tests.server.wire import WireTable
 from spec_tests.support.builders import STATISTICS, append
 from spec_tests.support.serving import SERVE, started
 
-DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
 CLIENTS = 8
 SHARED = "shared"
 START = 4_000_000_000_000
 """ms; later than any clock, so that a version's time depends only on the version."""
+FILE = loads(append(START, stats=STATISTICS).splitlines()[1])
 
 
 class InProcess:
@@ -62,40 +64,32 @@ class OverHttp:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
         self._latest: int | None = None
         """The version to propose next, from the answer to a lost proposal."""
-        self._path = f"{DELTA}/{name}"
-        metadata = self._call("GET")[1]["metadata"]
-        self._uuid = metadata["table-uuid"]
-        self._folder = Path(urlsplit(metadata["location"]).path) / "_delta_log" / "_staged_commits"
+        self._table = WireTable(self, name)
+        metadata = self._table.load()["metadata"]
+        self._table.table_id = metadata["table-uuid"]
+        self._table.location = Path(urlsplit(metadata["location"]).path)
 
-    def _call(self, method: str, body: Any = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, json: Any = None) -> Any:
         headers = {"content-type": "application/json", "prefer": "return=representation"}
-        self._connection.request(method, self._path, None if body is None else json.dumps(body), headers)
+        self._connection.request(method, path, None if json is None else dumps(json), headers)
         answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        content = answer.read()
+        return SimpleNamespace(status_code=answer.status, text=content, json=partial(loads, content))
 
     def latest(self) -> int:
         latest, self._latest = self._latest, None
-        return self._call("GET")[1]["latest-table-version"] if latest is None else latest
+        return self._table.state()[0] if latest is None else latest
 
     def turn(self) -> contextlib.AbstractContextManager[bool]:
         """The server orders the clients itself."""
         return contextlib.nullcontext(False)
 
     def propose(self, version: int) -> bool:
-        content = append(START + version, stats=STATISTICS)
-        name = f"{version:020d}.{uuid.uuid4()}.json"
-        (self._folder / name).write_bytes(content)
-        commit = {"version": version, "timestamp": START + version, "file-name": name, "file-size": len(content),
-                  "file-modification-timestamp": START}  # fmt: skip
-        body = {
-            "requirements": [{"type": "assert-table-uuid", "uuid": self._uuid}],
-            "updates": [{"action": "add-commit", "commit": commit}],
-        }
-        status, answer = self._call("POST", body)
-        assert status in (200, 409), answer
-        if status == 409:
-            self._latest = answer["table"]["latest-table-version"]
-        return status == 200
+        answer = self._table.propose(self._table.write_staged(version, FILE, timestamp=START + version))
+        assert answer.status_code in (200, 409), answer.text
+        if answer.status_code == 409:
+            self._latest = answer.json()["table"]["latest-table-version"]
+        return bool(answer.status_code == 200)
 
 
 def client(connection: Connection, kind: type[InProcess | OverHttp], address: str, name: str, seconds: float) -> None:
