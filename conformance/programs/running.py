@@ -111,7 +111,7 @@ class HungError(BaseException):
 
 
 @contextmanager
-def alarm(seconds: int) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Interrupt the block after that time, if that is possible here: in the main thread of a POSIX process."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
@@ -121,11 +121,11 @@ def alarm(seconds: int) -> Iterator[None]:
         raise HungError
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 

@@ -55,6 +55,10 @@ def another_process(directory: Path) -> AbstractContextManager[object]:
     return host_lock(directory / "_owner" / "lock")()
 
 
+def deadline_after(seconds: float, http: TestClient) -> AbstractContextManager[object]:
+    return patch.object(http.app_state["server"], "limits", Limits(request_seconds=seconds))
+
+
 class Watched:
     """The server's lock, which counts how often a thread requests it."""
 
@@ -95,11 +99,10 @@ def test_reads_and_health_do_not_wait_for_writers(serve: Serve, directory: Path)
 
 def test_write_is_rejected_at_its_deadline_and_changes_nothing(serve: Serve, directory: Path) -> None:
     """Also a write that no thread has begun."""
-    environment = Faults().environment(host_lock=request_lock)
-    http = serve(environment=environment, limits=Limits(threads=1, request_seconds=0.2))
+    http = serve(environment=Faults().environment(host_lock=request_lock), limits=Limits(threads=1))
     table = WireTable(http).create()
     staged = [table.write_staged(1) for _ in range(3)]
-    with another_process(directory), ThreadPoolExecutor(3) as writers:
+    with another_process(directory), deadline_after(0, http), ThreadPoolExecutor(3) as writers:
         answers = list(writers.map(table.propose, staged))
     assert [refusal(answer) for answer in answers] == [UNAVAILABLE] * 3
     assert table.state()[0] == 0
@@ -110,11 +113,10 @@ def test_read_that_needs_the_lock_runs_among_the_writes(
     serve: Serve, directory: Path, warehouse: refimpl.Warehouse
 ) -> None:
     """An inline commit is published first, because the API cannot express it."""
-    environment = Faults().environment(host_lock=request_lock)
-    http = serve(environment=environment, limits=Limits(request_seconds=0.2))
+    http = serve(environment=Faults().environment(host_lock=request_lock))
     inline_table(warehouse)
     table = WireTable(http)
-    with another_process(directory):
+    with another_process(directory), deadline_after(0.05, http):
         assert refusal(http.get(table.url)) == UNAVAILABLE
         assert http.get("/health").status_code == 200
     assert table.state()[:2] == (1, [])

@@ -177,7 +177,7 @@ def test_a_missing_answer_is_an_unknown_outcome_after_the_timeout(
     respond: Callable[[bytes, socket.socket], Any],
 ) -> None:
     with raw(respond) as url:
-        assert answer_of(url, timeout=0.1) == m.Unknown(reason="no answer within 0.1 s")
+        assert answer_of(url, timeout=0.01) == m.Unknown(reason="no answer within 0.01 s")
 
 
 def test_no_request_is_sent_twice() -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 SCRIPT = Path(__file__).with_name("misbehaving.py")
 LONG = 120.0
 """Seconds: longer than any of these tests takes, however busy the machine is."""
-SHORT = 0.1
+SHORT = 0.01
 """Seconds: the timeout of subjects that hang, once they are started. No test needs anything to happen in this time."""
 
 
@@ -128,7 +128,7 @@ def test_a_late_answer_is_dropped_and_the_next_answer_is_used(tmp_path: Path) ->
         answer = subject.ask("a", m.GetCommits(table="t"))
         subject._timeout = LONG
         assert isinstance(answer, m.Unknown)
-        assert answer.reason == "no answer within 0.1 s"
+        assert answer.reason == "no answer within 0.01 s"
         assert isinstance(subject.ask("a", m.MaintenancePolicy(table="t")), m.Unsupported)
 
 
@@ -256,7 +256,7 @@ def test_a_missing_answer_is_an_unknown_outcome_after_the_timeout(thing: str, tm
     with impatient(thing, tmp_path) as subject:
         answer = subject.ask("c" * 1_000_000, m.GetCommits(table="orders"))
         assert isinstance(answer, m.Unknown)
-        assert answer.reason.startswith("no answer within 0.1 s")
+        assert answer.reason.startswith("no answer within 0.01 s")
         assert ("without a line feed" in answer.reason) == (thing == "no line feed")
     assert pids(tmp_path) == []
 
@@ -288,7 +288,7 @@ def test_the_death_of_the_process_is_an_unknown_outcome_with_the_reason(thing: s
 NO_HELLO = {
     "death at the start": "does not answer `hello`: not running: it ended with exit code 3; the end of its standard "
     "error: no configuration",
-    "deaf and mute": "does not answer `hello`: no answer within 0.1 s; its standard error is empty",
+    "deaf and mute": "does not answer `hello`: no answer within 0.01 s; its standard error is empty",
     "a greeting": "wrote to its standard output `Listening for calls`, which is not JSON",
     "a reply before any call": "a reply to call 99, which is unknown",
 }
