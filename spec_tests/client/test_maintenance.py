@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from conformance.adapters.reference.host_effects import Killed
 from refimpl.care.verify import Severity, verify
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import CleanedUp, clean_up, write_checkpoint, write_checksum
@@ -43,7 +44,7 @@ from spec_tests.client.conftest import (
 from spec_tests.storage.test_log_store import LOCATION, left
 from spec_tests.storage.test_log_store import host as simulated
 from spec_tests.support.faults import HOST_START as START
-from spec_tests.support.faults import FailingFiles, SimulatedCrash
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.written_log import classic_content, lines, parquet, row, uuid
 
 
@@ -167,8 +168,8 @@ def test_commits_are_published_again_after_a_cleanup(
     removed."""
     table = setting.table(CATALOG_MANAGED, policy=GENEROUS)
     rows = busy(setting, table, 3)
-    with monkeypatch.context() as patch, pytest.raises(SimulatedCrash):
-        patch.setattr(setting.owner.owner, "report_published", Mock(side_effect=SimulatedCrash))
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(setting.owner.owner, "report_published", Mock(side_effect=Killed))
         table.publish()
     write_checkpoint(table)
     setting.host.clock += DAY

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
+from conformance.adapters.reference.host_effects import Killed
 from refimpl.care import dropping
 from refimpl.care.repair import repair
 from refimpl.protocol import log_path
@@ -29,7 +30,7 @@ from spec_tests.support.builders import (
     ownership_change,
     replace_ledger,
 )
-from spec_tests.support.faults import Faults, SimulatedCrash, crashed, disk_is_broken, disk_is_full, opened, read_only
+from spec_tests.support.faults import Faults, crashed, disk_is_broken, disk_is_full, opened, read_only
 
 pytestmark = pytest.mark.longer
 Act = Callable[[refimpl.Warehouse], object]
@@ -197,7 +198,7 @@ def test_first_start_can_crash_at_every_effect(tmp_path: Path) -> None:
         faults = Faults(crash_after=after)
         try:
             refimpl.open(folder, environment=faults.environment(), create=True)
-        except SimulatedCrash:
+        except Killed:
             died = True
         else:
             died = False

@@ -476,7 +476,7 @@ def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: st
     class Interrupted(FaultyConnection):
         armed = False
 
-        def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+        def execute(self, statement: str, *values: Any, **more: Any) -> Any:
             interrupts = statement == interrupted and Interrupted.armed
             cursor = None if interrupts and statement == "COMMIT" else super().execute(statement, *values, **more)
             if interrupts:
@@ -484,7 +484,7 @@ def test_interruption_leaves_no_open_transaction(tmp_path: Path, interrupted: st
                 raise KeyboardInterrupt
             return cursor
 
-    environment = Environment(connect=lambda path: Interrupted(str(path)))
+    environment = Environment(connect=lambda path: Interrupted(Faults(), apsw.Connection(str(path))))
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         Interrupted.armed = True

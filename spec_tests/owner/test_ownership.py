@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import refimpl
+from conformance.adapters.reference.host_effects import Killed
 from refimpl.care import dropping
 from refimpl.care.verify import Severity, verify
 from refimpl.owner.tables import Tables
@@ -51,7 +52,7 @@ from spec_tests.support.builders import (
     protocol_of,
     refused,
 )
-from spec_tests.support.faults import FailingFiles, Faults, Others, SimulatedCrash, opened
+from spec_tests.support.faults import FailingFiles, Faults, Others, opened
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, 
     change = change_with_id(table_id)
     other = filesystem_table(warehouse.directory / "other", versions=3, environment=warehouse.environment)
     if crashed:
-        with patch.object(LogStore, "put_once", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
+        with patch.object(LogStore, "put_once", side_effect=Killed), pytest.raises(Killed):
             take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change)
     plain.put_if_absent(log_path.commit(3), append(START + 3))
     if crashed:
@@ -181,7 +182,7 @@ def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimp
 
 
 def test_a_forgotten_take_over_frees_its_name(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    with patch.object(LogStore, "put_once", side_effect=SimulatedCrash), pytest.raises(SimulatedCrash):
+    with patch.object(LogStore, "put_once", side_effect=Killed), pytest.raises(Killed):
         take_over(warehouse, plain)
     plain.put_if_absent(log_path.commit(3), append(START + 3))
     assert create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain").latest == 0

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import refimpl
+from conformance.adapters.reference.host_effects import Killed
 from refimpl.owner.local import Decision
 from refimpl.owner.records import Examined, TableRecord
 from refimpl.owner.statements import Writer
@@ -35,7 +36,7 @@ from refimpl.protocol.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Comm
 from refimpl.served.group import Groups, Waiting
 from refimpl.storage.environment import Environment, HostLock, ThreadTurn
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
-from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened, watched_lock
+from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full, opened, watched_lock
 
 Act = Callable[[], Any]
 
@@ -206,7 +207,7 @@ def test_no_member_is_answered_before_the_commit(tmp_path: Path) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     threads.at_commit(lambda: threads.arm(0))
     outcomes = threads.together(*(lambda v=v: table.commit(v) for v in (1, 1, 2)))
-    assert [type(outcome) for outcome in outcomes] == [SimulatedCrash] * 3
+    assert [type(outcome) for outcome in outcomes] == [Killed] * 3
     threads.abandon()
     with opened(tmp_path / "warehouse") as again:
         assert table.through(again).latest == 0

@@ -6,7 +6,7 @@
 
 An effect is a change of a file, a commit of a ledger transaction, or a fold of the ledger's write-ahead log. Reads can
 fail, too (`fail_reads`). A dead process has no effects: any further effect of the code (in `finally` or after
-`suppress`) raises `SimulatedCrash` again. Unless `durable`, no fsync reaches the disk: the files that a dead process
+`suppress`) raises `Killed` again. Unless `durable`, no fsync reaches the disk: the files that a dead process
 leaves do not depend on it, and thousands of runs take seconds.
 
 `Watch` records whether effects that need a lock happen under the lock and in a transaction.
@@ -24,7 +24,7 @@ from typing import Any, Final
 import apsw
 
 import refimpl
-from conformance.adapters.reference.host_effects import READS, EffectFiles, Result
+from conformance.adapters.reference.host_effects import READS, EffectFiles, Killed, LedgerConnection, Result
 from refimpl.owner.tables import LOCK_FILE
 from refimpl.protocol.log_path import LOG_FOLDER
 from refimpl.storage.environment import Environment, HostLock, host_lock
@@ -34,10 +34,6 @@ OPENING = 1
 """The number of effects when an existing ledger is opened: the owner makes the names in the ledger's folder durable.
 (It also makes durable what a dead process left in the write-ahead log, but by SQLite's own files, which do not
 count.)"""
-
-
-class SimulatedCrash(BaseException):
-    """The process died here. Not an `Exception`, so that no handler of the code catches it."""
 
 
 def disk_is_full() -> OSError:
@@ -87,7 +83,7 @@ class Faults:
         self._fail_count = fail_count
         self._fail_reads = fail_reads
         self._error = error
-        self._connections: list[apsw.Connection] = []
+        self._connections: list[LedgerConnection] = []
 
     def arm(self, crash_after: int | None, *, torn: bool = False) -> None:
         """Crash after `crash_after` more effects; None: never."""
@@ -105,20 +101,20 @@ class Faults:
 
     def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
         if self.dead:
-            raise SimulatedCrash(name)
+            raise Killed(name)
         if self._crash_after is not None and len(self.seen) >= self._crash_after:
             self.dead = True
             if self._torn and torn is not None:
                 torn()
             self._die(name)
-            raise SimulatedCrash(name)
+            raise Killed(name)
         self.seen.append(name)
         self._fail_if_due()
         return act()
 
     def read(self, act: Callable[[], Result]) -> Result:
         if self.dead:
-            raise SimulatedCrash("read")
+            raise Killed("read")
         if self._fail_reads and self._due(len(self.seen) + 1):
             raise self._error()
         return act()
@@ -133,48 +129,39 @@ class Faults:
             return False
         return self._fail_count is None or number < self._fail_from + self._fail_count
 
-    def _connect(self, path: Path) -> apsw.Connection:
+    def _connect(self, path: Path) -> LedgerConnection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         vfs = None if self._file_system is None else self._file_system.vfs_name
-        connection = FaultyConnection(str(path), flags=flags, vfs=vfs)
-        connection.faults = self
-        self._connections.append(connection)
-        return connection
+        self._connections.append(FaultyConnection(self, apsw.Connection(str(path), flags=flags, vfs=vfs)))
+        return self._connections[-1]
 
     def abandon(self) -> None:
         """Do what the kernel does after a process dies: close its connections, which rolls back their transactions."""
         self.dead = True
         for connection in self._connections:
-            connection.faults = None  # type: ignore[attr-defined]
-            connection.abandoned = True  # type: ignore[attr-defined]
-            connection.close(True)
+            connection.kill()
 
 
-class FaultyConnection(apsw.Connection):
+class FaultyConnection(LedgerConnection):
     """A connection to the ledger whose commits are effects. A failing disk is `SQLITE_FULL` or `SQLITE_IOERR`."""
 
-    faults: Faults | None = None
-    abandoned = False
+    def __init__(self, faults: Faults, database: apsw.Connection) -> None:
+        super().__init__(database)
+        self.faults = faults
 
-    @property
-    def in_transaction(self) -> bool:  # type: ignore[override]
-        """False for a closed connection: the real process of the test continues, and may fork."""
-        return not self.abandoned and super().in_transaction
-
-    def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
-        if self.faults is None or statement != "COMMIT":
-            if not (self.faults and self.faults.durable):
+    def execute(self, statement: str, *values: Any, **more: Any) -> Any:
+        if statement != "COMMIT":
+            if not self.faults.durable:
                 statement = statement.replace("synchronous=FULL", "synchronous=OFF")
-            return super().execute(statement, *values, **more)
-        commit = super().execute
+            return self.database.execute(statement, *values, **more)
         try:
-            return self.faults.effect("commit", lambda: commit(statement, *values, **more))
+            return self.faults.effect("commit", lambda: self.database.execute(statement, *values, **more))
         except OSError as error:
             raise _as_sqlite(error) from error
 
     def wal_checkpoint(self, *values: Any, **more: Any) -> Any:
-        fold = super().wal_checkpoint
-        if self.faults is None or more.get("mode") == apsw.SQLITE_CHECKPOINT_NOOP:
+        fold = self.database.wal_checkpoint
+        if more.get("mode") == apsw.SQLITE_CHECKPOINT_NOOP:
             return fold(*values, **more)
         try:
             return self.faults.effect("fold", lambda: fold(*values, **more))
@@ -275,7 +262,7 @@ def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], 
     """Open the warehouse and act, with these faults, then abandon it. Returns None if the process died."""
     try:
         return act(refimpl.open(directory, environment=faults.environment(), create=True))
-    except SimulatedCrash:
+    except Killed:
         return None
     finally:
         faults.abandon()
@@ -401,11 +388,9 @@ class Watch(Faults):
             self.note(name.partition(" ")[0], allowed=self.held + self.publishing > 0)
         return super().effect(name, act, torn)
 
-    def _connect(self, path: Path) -> apsw.Connection:
-        connection = WatchedConnection(str(path))
-        connection.faults = connection.watch = self
-        self._connections.append(connection)
-        return connection
+    def _connect(self, path: Path) -> LedgerConnection:
+        self._connections.append(WatchedConnection(self, apsw.Connection(str(path))))
+        return self._connections[-1]
 
 
 class Others:
@@ -437,18 +422,18 @@ class Others:
 
 
 class WatchedConnection(FaultyConnection):
-    watch: Watch | None = None
+    faults: Watch
 
-    def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+    def execute(self, statement: str, *values: Any, **more: Any) -> Any:
         kind = statement.split(maxsplit=1)[0]
-        if self.watch is not None and statement.startswith("BEGIN IMMEDIATE"):
-            self.watch.note("begin", allowed=self.watch.held > 0)
-        if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
-            self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
+        if statement.startswith("BEGIN IMMEDIATE"):
+            self.faults.note("begin", allowed=self.faults.held > 0)
+        if kind in ("INSERT", "UPDATE", "DELETE"):
+            self.faults.note(kind.lower(), allowed=self.faults.held > 0 and self.in_transaction)
         return super().execute(statement, *values, **more)
 
     def pragma(self, name: str, *values: Any, **more: Any) -> Any:
-        if self.watch is not None and name == "journal_mode" and values:
-            self.watch.note("journal", allowed=self.watch.held > 0)
-            self.watch.seen.append("journal")
-        return super().pragma(name, *values, **more)
+        if name == "journal_mode" and values:
+            self.faults.note("journal", allowed=self.faults.held > 0)
+            self.faults.seen.append("journal")
+        return self.database.pragma(name, *values, **more)

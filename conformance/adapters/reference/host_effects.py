@@ -42,6 +42,9 @@ class LedgerConnection:
         self.killed = True
         self.database.close(True)
 
+    def backup(self, name: str, source: "LedgerConnection", source_name: str) -> Any:
+        return self.database.backup(name, source.database, source_name)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.database, name)
 
