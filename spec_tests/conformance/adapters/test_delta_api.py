@@ -46,26 +46,21 @@ class Kit:
     def load(self, name: str = NAME) -> tuple[int, Any]:
         return self.send("GET", f"{SCHEMA}/tables/{quote(name)}")
 
-    def stage(self, version: int, attempt: str = ATTEMPT, *more: str) -> dict[str, Any]:
+    def stage(self, version: int, attempt: str) -> dict[str, Any]:
         """The commit as a request describes it. Its file is in the staging folder."""
-        lines = (*proposals.append(attempt, TIME + version), *more)
         name = f"{version:020}.{attempt}.json"
         file = self.folder / LOG / "_staged_commits" / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(proposals.content(lines))
+        file.write_text(proposals.content(proposals.append(attempt, TIME + version)))
         return {
             "version": version, "timestamp": TIME + version, "file-name": name, "file-size": file.stat().st_size,
             "file-modification-timestamp": TIME,
         }  # fmt: skip
 
-    def update(self, *updates: dict[str, Any], table: str = "", etag: str = "") -> tuple[int, Any]:
-        required = [{"type": "assert-table-uuid", "uuid": table or self.table}]
-        required += [{"type": "assert-etag", "etag": etag}] if etag else []
-        body = {"requirements": required, "updates": list(updates)}
+    def commit(self, version: int) -> tuple[int, Any]:
+        update = {"action": "add-commit", "commit": self.stage(version, ATTEMPT)}
+        body = {"requirements": [{"type": "assert-table-uuid", "uuid": self.table}], "updates": [update]}
         return self.send("POST", f"{SCHEMA}/tables/{NAME}", body)
-
-    def commit(self, version: int, attempt: str = ATTEMPT) -> tuple[int, Any]:
-        return self.update({"action": "add-commit", "commit": self.stage(version, attempt)})
 
     @property
     def latest(self) -> int:
