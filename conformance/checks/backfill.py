@@ -24,7 +24,6 @@ from conformance.programs.running import Generation
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 
@@ -69,26 +68,6 @@ def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None =
     finally:
         if glance(s, table).get(commit_file(version)) == foreign:
             storage_access.remove(s, table, commit_file(version))
-
-
-@check(Family.BACKFILL, "FIELD-05", features=("catalogManaged",), commit_modes=("staged",))
-def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
-    """A client that publishes finds a file with other content under the name of version 1. It does not report success,
-    and publishes no later version."""
-    table = s.create()
-    s.land_all(table, 3)
-    with blocked(s, table, 1) as foreign:
-        call = s.act("publisher", m.BackfillToVersion(table=s.name_of(table), version=3))
-        files = glance(s, table)
-        s.require(
-            not isinstance(call.answer, m.Done) or files.get(commit_file(1)) != foreign, "FIELD-05",
-            evidence=(call,), expected="version 1 was ratified with other content than the file of that name has",
-            observed="the client answered `done`, but the file of version 1 is not the ratified commit",
-        )  # fmt: skip
-        s.require(
-            commit_file(2) not in files, "FIELD-05", evidence=(call,),
-            expected="version 1 is not published: no later version is published", observed="version 2 is published",
-        )  # fmt: skip
 
 
 # Content

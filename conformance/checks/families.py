@@ -9,6 +9,7 @@ requirements they test.
 
 from typing import Final
 
+from conformance.adapters.identity import EVERY_TABLE, FEATURES
 from conformance.checks import check
 from conformance.interface.results import Layer
 from conformance.programs import pinned
@@ -117,7 +118,8 @@ def _register(family: Family, side: str) -> None:
     run.__doc__ = f"The {len(texts)} pinned programs of the family {family}: each answer and file is possible."
     labels = [label for text in texts if (label := pinned.labelled(text)) is not None]
     requirements = dict.fromkeys(name for label in labels for name in label.requirements)
-    check(family, *requirements, layer=Layer.MODEL, side=side)(run)
+    features = FEATURES if side == "owner" else EVERY_TABLE
+    check(family, *requirements, layer=Layer.MODEL, side=side, features=features)(run)
 
 
 for _family in Family:

@@ -132,15 +132,3 @@ def a_cleanup_does_not_undo_a_change_of_ownership(s: ClientScenario) -> None:
 
 def actions_in(s: ClientScenario, table: TableHandle, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in proposals.lines(s.content_of(table, version))]
-
-
-@check(Family.OWNERSHIP, "MC-RELEASE-01", needs=GIVEN)
-def a_hand_back_is_one_commit(s: ClientScenario) -> None:
-    """The commit that ends the ownership removes the table feature and the owner's properties together."""
-    table = s.create()
-    s.land(table)
-    request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
-    call = s.act("migrator", request, table)
-    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
-    table.ownership.append(request.attempt)
-    table.versions = 3

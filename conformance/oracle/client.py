@@ -227,8 +227,8 @@ class Reading(NamedTuple):
     """Whether the owner did not answer a request of the reader, the table has a feature that it need not know, a
     version by whose time it reads has no commit any more that shows its time, or a cleanup deleted the commit of the
     requested version: an old checkpoint may still have its state, but the version has left the table's history."""
-    harmed: bool = False
-    """Whether a commit that no reader has read before is missing or cannot be read."""
+    harmed: tuple[str, ...] = ()
+    """The requirements about a commit that no reader has read before, and that is missing or cannot be read."""
     modified: Mapping[int, int] = MappingProxyType({})
     """The modification times of the files of versions, as far as the kit set them."""
     names: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -280,10 +280,8 @@ def _is_proven(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
     """A commit that is missing, or cannot be read, is an error, not a version without changes."""
     if not reading.harmed or answer.version in reading.readable:
         return None
-    return Wrong(
-        ("LOG-27", "LOG-28"), f"a commit that version {answer.version} needs is missing, or cannot be read: an error",
-        "a snapshot", answer.version,
-    )  # fmt: skip
+    expected = f"a commit that version {answer.version} needs is missing, or cannot be read: an error"
+    return Wrong(reading.harmed, expected, "a snapshot", answer.version)
 
 
 def _catalog_limits(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
@@ -379,7 +377,8 @@ def _file_time_selects(
     if answer.version == right:
         return None
     expected = f"version {right}, the last one whose file is not later than {time}"
-    return Wrong((*ids, "PROFILE-CLIENT-01"), expected, f"the client read version {answer.version}", right)
+    observed = f"the client read version {answer.version}"
+    return Wrong((*ids, "PROFILE-CLIENT-01"), expected, observed, right, alone=is_disabled(reading.log))
 
 
 def _time_selects(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
@@ -439,7 +438,7 @@ def _is_the_replay(reading: Reading, answer: m.SnapshotRead) -> Wrong | None:
         right, ids_of_time = reading.modified.get(answer.version), "ICT-22" if stamps is None else "ICT-17"
     if not different and right is not None and answer.timestamp not in (None, right):
         ids, expected_time = (ids_of_time, "PROFILE-CLIENT-01"), f"the time of version {answer.version} is {right}"
-        return Wrong(ids, expected_time, f"it is {answer.timestamp}", answer.version)
+        return Wrong(ids, expected_time, f"it is {answer.timestamp}", answer.version, alone=stamps is None)
     if not different:
         return None
     nulls = {path: value or None for path, value in (answer.partitions or {}).items()}
@@ -462,7 +461,8 @@ def _may_be_refused(reading: Reading, answer: m.Answer) -> Wrong | None:
     if reading.request.version is not None:
         target, ids = reading.request.version, ("LOG-09",)
     elif time is not None:
-        if stamps is None or not max(stamps.at, stamps.times[stamps.since]) <= time <= stamps.times[reading.before]:
+        last = 0 if stamps is None else stamps.times.get(reading.known, 0)
+        if stamps is None or not max(stamps.at, stamps.times[stamps.since]) <= time <= last:
             return None  # outside the history a reader may refuse, as FREE-TIME-02 says
         if any(version not in reading.readable for version in reading.log):
             return None
@@ -561,7 +561,7 @@ def _after(race: Race) -> Expected:
 
 def _answered(answer: m.Answer) -> str:
     reason = getattr(answer, "reason", "")
-    return f"the request was answered `{m.name_of(answer)}`" + (f": {reason[:200]}" if reason else "")
+    return f"the request was answered `{m.name_of(answer)}`" + (f": {reason[:300]}" if reason else "")
 
 
 def _bodies(log: Log, version: int, kind: str) -> list[Action]:
@@ -1239,6 +1239,8 @@ class Folder(NamedTuple):
     """The staged files that the owner's last answer to the client lists."""
     seen: Collection[str] = ()
     """Those that earlier answers during the cleanup listed: the client may have decided by any of them."""
+    modified: Mapping[int, int] = MappingProxyType({})
+    """The modification times of published commits. They count in a table without in-commit timestamps."""
 
 
 def cut_off(times: Mapping[int, int], folder: Folder, older_than: int) -> int | None:
@@ -1255,9 +1257,11 @@ def cleanup(
 ) -> Iterator[Wrong]:  # fmt: skip
     """managed-commits and catalog-managed, "Metadata Cleanup": which files may be gone, and which must. `commit_file`:
     the versions of the published commits by name. `whole`: it was requested; a commit may clean up a part."""
-    stamps = times_of(log)
+    stamps, modified = times_of(log), [folder.modified[version] for version in sorted(folder.modified)]
     if stamps is not None and stamps.since == 0:
         cut = cut_off(stamps.times, folder, older_than)
+    elif feature == FILESYSTEM and whole and modified == sorted(modified):
+        cut = cut_off(folder.modified, folder, older_than)
     elif feature == FILESYSTEM or not whole:
         cut = max(folder.checkpoints, default=None)  # the times of files decide, too, but no commit after it may go
     else:
@@ -1349,7 +1353,9 @@ def folder(
 
 def _may_be_replaced(name: str, before: File, after: File) -> bool:
     """The hint, a compaction, and the only checkpoint of its kind of a version: two writers of it write the same. So
-    may the parts and sidecars of a checkpoint, if they are as large as before."""
+    may the parts and sidecars of a checkpoint, if they are as large as before, and Hadoop's checksum of such a file."""
+    if name.startswith("."):
+        name = name[1:].removesuffix(".crc")
     if (".checkpoint." in name or name.startswith("_sidecars/")) and before.size == after.size:
         return True
     return name.endswith(("_last_checkpoint", ".compacted.json")) or (".checkpoint." in name and name.count(".") == 2)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from conformance.adapters.uc.server import UNAVAILABLE
 from conformance.history.digests import of_bytes, same_actions
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -84,6 +85,8 @@ class DrivenTable:
     dropped: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
     """The checkpoints that the kit damaged, and wrong hints, with the advice about them. A reader may refuse them."""
+    miscounted: set[int] = field(default_factory=set)
+    """The versions whose checksum has wrong figures."""
     modified: dict[int, int] = field(default_factory=dict)
     """The modification times of its files, as far as the kit set them."""
 
@@ -173,7 +176,7 @@ class ClientDrive:
             features = tuple(names) if self.s.feature != FILESYSTEM or make.features else ()
             readers = [name for name in features if name in ("deletionVectors", "v2Checkpoint")]
             writers = [name for name in features if name not in readers]
-            if self.s.feature != FILESYSTEM or features:  # some engines write only tables without metadata domains
+            if make.domains if self.s.feature != FILESYSTEM else "rowTracking" in features:
                 writers = ["domainMetadata", *writers]
             more = {"delta.enableChangeDataFeed": "true"} if "changeDataFeed" in features else {}
             more |= {"delta.parquet.compression.codec": "zstd"} if make.codec else {}
@@ -355,6 +358,8 @@ class ClientDrive:
                 offset = (chosen.get("deletionVector") or {}).get("offset", 0) + 46
                 name = log_files.vector_name(VECTORS[table.log.latest % 2])
                 new = {**vector(name), "storageType": "u", "offset": offset}
+                if path == len(steps.PATHS) - 1:
+                    new |= {"storageType": "p", "pathOrInlineDv": f"file://{quote(table.log.location)}/url.bin"}
                 changed = proposals.line("add", {**chosen, "deletionVector": new, "stats": '{"numRecords":3}'})
                 removed_file = _removal(chosen, deletionTimestamp=oracle.FUTURE)
                 yield from (removed_file, changed) if which % 2 else (changed, removed_file)
@@ -487,8 +492,11 @@ class ClientDrive:
 
     def _checksum(self, table: DrivenTable, step: steps.Checksum) -> None:
         version = self._version(table, step.behind)
-        name = table.log.checksum(version)
-        if step.harm is not Harm.NONE:
+        wrong = step.harm is Harm.HALF
+        figures: dict[str, Any] = {"numFiles": 7, "domainMetadata": []} if wrong else {}
+        name = table.log.checksum(version, **figures)
+        table.miscounted = table.miscounted - {version} | ({version} if wrong else set())
+        if step.harm in (Harm.TRUNCATED, Harm.EMPTY):
             table.log.plant(name, b"" if step.harm is Harm.EMPTY else b'{"tableSizeBytes":')
 
     def _leftover(self, table: DrivenTable, step: steps.Leftover) -> None:
@@ -542,6 +550,8 @@ class ClientDrive:
                 self._quietly(self._commit, table, change, 0, step.partition, step.which, blind=step.blind)
             if step.publish:
                 self._quietly(self._publish, table, table.log.latest)
+            if step.clean:
+                self._quietly(self._go_on_and_clean, table)
 
         for _ in range(step.races):
             self.s.owner.on(COMMITS, before=win)
@@ -583,8 +593,11 @@ class ClientDrive:
             case Freedom.LATEST_BEHIND if managed and direct and table.log.latest > 0:
                 last = table.log.latest - 1
                 owner.override_commits(lambda commits, _: (commits, last))
-            case Freedom.LIST_PUBLISHED:
-                owner.override_commits(partial(self._with_published, table))
+            case Freedom.LIST_PUBLISHED | Freedom.LIST_EARLIER:
+                owner.override_commits(partial(self._with_published, table, earlier=step.what is Freedom.LIST_EARLIER))
+            case Freedom.CHECKPOINT:
+                after = partial(self._quietly, self._go_on, table)
+                owner.on(kind, before=partial(self._publish_all, table), after=after, **where)
             case Freedom.REFUSE:
                 owner.on(COMMITS, answer=m.Rejected(reason="not allowed"), times=OFTEN)
             case Freedom.SILENT if step.after:  # nothing arrives
@@ -601,6 +614,9 @@ class ClientDrive:
                 then = partial(self._quietly, self._go_on_and_clean, table) if step.after else None
                 owner.on(COMMITS, lose_answer=True, after=then)
                 owner.on(COMMITS, answer=answer)
+            case Freedom.UNAVAILABLE:
+                owner.on(COMMITS, change=lambda _: m.Unknown(reason=f"{UNAVAILABLE}: overloaded"))
+                owner.on(COMMITS, answer=m.Conflict())
             case Freedom.DELAY:
                 owner.on(COMMITS, lose_request=True)
                 owner.on(COMMITS, before=self._deliver)
@@ -641,12 +657,23 @@ class ClientDrive:
             self.touched.add(path.name)
             self.copies[path] = content
 
+    def _go_on(self, table: DrivenTable) -> None:
+        """Other writers commit, the first of them with a checkpoint."""
+        self._checkpointed(table)
+        table.log.hint(table.log.latest)
+        self.touched.add(log_files.HINT)
+        self._commit(table, Change.APPEND)
+
+    def _checkpointed(self, table: DrivenTable) -> None:
+        """Another writer commits, publishes its version and writes a checkpoint."""
+        self._commit(table, Change.APPEND)
+        self._publish(table, table.log.latest)
+        table.log.checkpoint(table.log.latest)
+
     def _go_on_and_clean(self, table: DrivenTable) -> None:
         """Another writer commits, and a cleanup deletes the commits before a checkpoint."""
-        self._commit(table, Change.APPEND)
+        self._checkpointed(table)
         log = table.log
-        self._publish(table, log.latest)
-        log.checkpoint(log.latest)
         names = [commit_file(version) for version in range(log.latest) if (log.folder / commit_file(version)).exists()]
         self.touched.update(names)
         log.hide(*names)
@@ -658,9 +685,10 @@ class ClientDrive:
             self.s.answer("network", first)
 
     def _with_published(
-        self, table: DrivenTable, commits: Sequence[m.CommitEntry], latest: int | None
-    ) -> tuple[Sequence[m.CommitEntry], int | None]:
-        """The list, with the published commits too."""
+        self, table: DrivenTable, commits: Sequence[m.CommitEntry], latest: int | None, *,
+        earlier: bool = False,
+    ) -> tuple[Sequence[m.CommitEntry], int | None]:  # fmt: skip
+        """The list, with the published commits too; `earlier`: except for the newest version."""
         log, listed = table.log, {commit.version for commit in commits}
         entries = {commit.version: commit for commit in commits}
         for name in map(Path, self._published_staged(table)):
@@ -671,7 +699,7 @@ class ClientDrive:
             if version not in entries and version in log.committed:  # else filesystem writers made it
                 lines = tuple(json.dumps(action) for action in log.actions[version])
                 entries[version] = m.CommitEntry(version=version, actions=lines)
-        last = max(entries, default=-1)
+        last = max(entries, default=-1) - (earlier and log.published == log.latest)
         gap = next((version for version in range(last, -1, -1) if version not in entries), -1)  # before an asked range
         return [entries[version] for version in range(gap + 1, last + 1)], latest
 
@@ -772,6 +800,7 @@ class ClientDrive:
         lost = self._is_silent(call) or any(isinstance(heard.answer, m.Unknown | m.Rejected) for heard in asked)
         timeless = request.timestamp is not None and self._lacks_times(table)
         cleaned = request.version is not None and request.version not in present
+        unproven = log.latest + (step.harm is not Harm.HALF)  # a reader may find the newest version in another way
         reading = oracle.Reading(
             request=request, log=log.actions, before=before, published=published,
             published_after=log.published, returned=newest_returned(self.s, since),
@@ -780,18 +809,20 @@ class ClientDrive:
             asked=bool(asked or copied or harmed),  # a wrong copy or a harmed commit may hide that there is a catalog
             promises_fresh=Promise.FRESH_SNAPSHOTS.value in self.s.identity.promises,
             may_refuse=(
-                lost or timeless or cleaned or bool(harmed)
+                lost or timeless or cleaned or bool(harmed) or bool(table.miscounted)
                 or bool({*table.make.features} & {"deletionVectors", "v2Checkpoint"})
                 or table.make.columns is not Columns.PLAIN
             ),
             modified=table.modified, names=self.s.renamed,
-            harmed=bool(harmed) and table.read < min((version_of(name) or 0 for name in harmed), default=0),
+            harmed=step.stakes() if any(table.read < (version_of(name) or 0) < unproven for name in harmed) else (),
         )  # fmt: skip
         wrong = oracle.read(reading, call.answer)
         refused = wrong is not None and not isinstance(call.answer, m.SnapshotRead)
-        deleted = ("LOG-13",) if Freedom.PUBLISH_AND_DELETE in freedoms else ()
-        if wrong is not None and refused and (advice := self._advice(table, client, fields, deleted)):
+        of_owner = tuple(ADVICE[freedom] for freedom in freedoms if freedom in ADVICE)
+        if wrong is not None and refused and (advice := self._advice(table, client, fields, of_owner)):
             wrong = wrong._replace(requirements=advice)
+        if wrong is None and isinstance(call.answer, m.SnapshotRead) and call.answer.version in table.miscounted:
+            wrong = None if call.answer.warnings else MISCOUNTED
         try:
             self._fail(table, wrong, call, (*step.stakes(), *stakes, *self._stakes(table)))
         except Violated:
@@ -802,14 +833,13 @@ class ClientDrive:
             table.seen[client] = max(table.seen.get(client, -1), call.answer.version)
 
     def _advice(
-        self, table: DrivenTable, client: str, fields: dict[str, Any], deleted: tuple[str, ...]
+        self, table: DrivenTable, client: str, fields: dict[str, Any], of_owner: tuple[str, ...]
     ) -> tuple[str, ...]:  # fmt: skip
         """The advice that the client did not follow when it refused the read; none if it had another reason. Without
-        the freedoms of the read, only damaged files may be the reason. `deleted`: the advice about the staged files
-        that were deleted during the read."""
+        the freedoms of the read, only damaged files may be the reason. `of_owner`: the advice about these freedoms."""
         advice = sorted({name for file, name in table.damaged.items() if (table.log.folder / file).exists()})
-        if not (advice or deleted) or self._reads_without(table, client, fields, ()):
-            return deleted
+        if not (advice or of_owner) or self._reads_without(table, client, fields, ()):
+            return of_owner
         choices = dict.fromkeys((*((name,) for name in advice), tuple(advice)))
         return next((names for names in choices if self._reads_without(table, client, fields, names)), ())
 
@@ -828,24 +858,29 @@ class ClientDrive:
         return reads
 
     def _harm(self, table: DrivenTable, step: steps.Read) -> dict[str, tuple[bytes, int]]:
-        """Harm a published commit, until the read has ended. Returns its name, with its content and time."""
+        """Harm a published commit, until the read has ended. Returns the files with their contents and times."""
         if step.harm is Harm.NONE or self.pending:
             return {}
         name = commit_file(self._version(table, step.at))
         path = table.log.folder / name
         owned = self.s.owner.owner.tables.get(table.log.table.reference)
         version = self._version(table, step.at)
-        unseen = step.harm is Harm.HALF and version == table.log.latest  # nothing shows that it is missing
+        newest = step.harm is Harm.HALF and version == table.log.latest
+        unseen = newest and self.s.feature != "catalogManaged"  # nothing shows that it is missing
         if not path.exists() or owned is None or version in owned.unbackfilled or unseen:
             return {}
         content, modified = path.read_bytes(), path.stat().st_mtime_ns // 1_000_000
+        harmed = {name: (content, modified)}
         if step.harm is Harm.HALF:
             table.log.hide(name)
         else:
+            staged = [path for path in self._published_staged(table) if Path(path).name.startswith(name[:20])]
+            harmed |= {path: ((table.log.folder / path).read_bytes(), modified) for path in staged}
+            table.log.hide(*staged)  # a reader of one does not need the published file
             cut = content.rindex(b'"')  # within the last line: without whole lines at its end, a commit is valid
             table.log.plant(name, content[:cut] if step.harm is Harm.TRUNCATED else b"")
-        self.touched.add(name)
-        return {name: (content, modified)}
+        self.touched.update(harmed)
+        return harmed
 
     # Transactions
 
@@ -881,6 +916,7 @@ class ClientDrive:
         self._fail(table, self._deleted(table), call, (*step.stakes(), *stakes))
         self._fail(table, self._reused(table, held_before, held_after), call)
         self._sync(table)
+        readable &= self._present(table, log.listing())
         done = self._transacted(table, call, base, mine, since)._replace(before=before, by_path=step.by_path)
         stuck = bool(table.make.limit) and not COPIES.isdisjoint(freedoms)  # no backfill makes room
         special = step.by_path or step.outside or step.properties == 4 or base not in readable or stuck
@@ -1027,7 +1063,7 @@ class ClientDrive:
             case _:
                 request = m.Maintain(table=name, job=step.job.value)
         freedoms, stakes = self._armed(table)
-        allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum")
+        allowed: tuple[str, ...] = ("checkpoint", "log-compaction", "checksum", "data-cleanup-dry-run")
         if step.allowed:
             allowed = (*allowed, "metadata-cleanup", "vacuum", "optimize", "reorg")
         policy = None if step.silent else m.Policy(allowed=allowed)
@@ -1457,11 +1493,15 @@ class ClientDrive:
             checksums={path.name: version for version, path in listing.checksums.items()},
             staged={name: int(Path(name).name[:20]) for name in log.staged()},
             listed=self._staged(self.s.listed(log.table)),
+            modified={v: path.stat().st_mtime_ns // 1_000_000 for v, path in listing.commits.items()},
         )  # fmt: skip
 
 
 LONG_AGO: Final = 1_500_000_000
 """s since the epoch: older than any retention period."""
+ADVICE: Final = {Freedom.PUBLISH_AND_DELETE: "LOG-13", Freedom.LIST_EARLIER: "LOG-08"}
+"""The advice to a reader about a freedom of the owner."""
+MISCOUNTED: Final = Wrong(("LOG-26",), "the version's checksum differs from its commits: a warning or an error", "none")
 COPIES: Final = frozenset((Freedom.TRUNCATED_COPY, Freedom.FOREIGN_COPY))
 LANDING: Final = (Freedom.LAND, Freedom.LAND_AND_PUBLISH)
 LOSING: Final = (Freedom.LOSE_ANSWER, Freedom.REPEAT, Freedom.REFUSE_AFTER)

@@ -61,6 +61,8 @@ class Make(_Step, frozen=True, kw_only=True):
     """Whether a property names the codec of its data files."""
     append_only: bool = False
     """Whether its commits may not change or remove data."""
+    domains: bool = True
+    """Whether it may have metadata domains, which some engines do not write."""
 
     def stakes(self) -> tuple[str, ...]:
         names = () if self.columns in (Columns.PLAIN, Columns.VOID) else ("LOG-51",)
@@ -144,7 +146,7 @@ class Form(StrEnum):
 class Harm(StrEnum):
     NONE = "none"
     HALF = "half"
-    """A part or the sidecar is missing."""
+    """A part or the sidecar is missing; the figures of a checksum are wrong."""
     TRUNCATED = "truncated"
     EMPTY = "empty"
 
@@ -200,7 +202,7 @@ class Checksum(_Step, frozen=True, kw_only=True):
     harm: Harm = Harm.NONE
 
     def stakes(self) -> tuple[str, ...]:
-        return ("LOG-24",) if self.harm is Harm.NONE else ("LOG-24", "LOG-25")
+        return ("LOG-24",) if self.harm is Harm.NONE else ("LOG-24", "LOG-25", "LOG-26")
 
 
 class Leftover(_Step, frozen=True, kw_only=True):
@@ -250,8 +252,14 @@ class Freedom(StrEnum):
     LATEST_BEHIND = "latest version behind"
     """The owner has not noticed the newest direct commits."""
     LIST_PUBLISHED = "list published commits"
+    LIST_EARLIER = "list earlier commits"
+    """List published commits, but not the newest one."""
+    CHECKPOINT = "land and checkpoint"
+    """Publish all commits before the request; after it other writers commit twice, the first with a checkpoint."""
     REFUSE = "refuse"
     """Reject the request for good."""
+    UNAVAILABLE = "answer 503"
+    """The commit is carried out and answered 503, and a conflict answers its repetition."""
     SILENT = "silent"
     """From the client's commit on, no request is answered."""
     REFUSE_AFTER = "refuse after a lost answer"
@@ -281,6 +289,8 @@ FREE_STAKES: dict[Freedom, tuple[str, ...]] = {
     Freedom.LAND_AND_PUBLISH: ("CM-READ-04", "LOG-15", "FIELD-04"),
     Freedom.NO_LATEST: ("LOG-10", "CONFLICT-RETRY-05"),
     Freedom.LATEST_BEHIND: ("MC-FILES-09",),
+    Freedom.LIST_EARLIER: ("LOG-08", "LOG-18"),
+    Freedom.CHECKPOINT: ("CM-READ-04", "LOG-15"),
     Freedom.LIST_PUBLISHED: ("LOG-08", "LOG-18", "CM-READ-03", "RULING-CLEANUP-01"),
     Freedom.TRUNCATED_COPY: ("CM-READ-03", "FIELD-05"),
     Freedom.FOREIGN_COPY: ("CM-READ-03", "FIELD-05"),
@@ -320,6 +330,8 @@ class Win(_Step, frozen=True, kw_only=True):
     blind: bool = False
     publish: bool = False
     """Whether the winners are published at once."""
+    clean: bool = False
+    """Whether one more writer commits, and a cleanup then deletes the commits before a checkpoint."""
 
     def stakes(self) -> tuple[str, ...]:
         published = ("FIELD-04",) if self.publish else ()

@@ -217,13 +217,16 @@ class Generation:
         return msgspec.structs.replace(program, steps=steps, words=words)
 
     def _try(self, family: Property[S], program: Program[S], *, shrink: bool) -> None:
-        """Run the next program, and keep it if it shows a new violation."""
+        """Run the next program, and keep it if it shows a new violation. If the program of a client says what it is
+        about, so do its violations: the steps may put more at stake."""
         self.drawn += 1
         self.words.update(program.words)
         violated = set(self.violated)
         result = self.execute(family, program)
         if result is None:
             return
+        about = set(program.requirements if program.side == "client" or self.reproduction is not None else ())
+        result = _about(result, lambda names: tuple(name for name in names if name in about) or names)
         self.passed += result.held or (bool(result.violations) and not any(map(_binds, result.violations)))
         new = self._new(result)
         if not new:
@@ -370,11 +373,6 @@ class Generation:
         assert self.reproduction is not None
         program = programs.decode(self.reproduction, family.kind, family.side)
         self._try(family, program, shrink=False)
-        known = program.requirements
-        self.failures = [
-            (shown, _about(failed, lambda names: tuple(name for name in names if name in known) or names))
-            for shown, failed in self.failures
-        ]
 
     def _run_stored(self, family: Property[S], texts: Iterable[str]) -> None:
         if self.reproduction is not None:

@@ -125,10 +125,6 @@ class Adversary:
 
         self.on(kind, lose_answer=True, after=refuse, **what)
 
-    def after_commits_are_read(self, happens: Callable[[], object]) -> None:
-        """Call a function once, after the client read the commits and before it reads any file."""
-        self.on(m.GetCommits, after=happens)
-
     def begin(self) -> None:
         """An operation of the client begins: it may send `MOST_REQUESTS` requests."""
         self._left = MOST_REQUESTS

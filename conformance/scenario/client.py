@@ -28,7 +28,6 @@ from conformance.interface.results import STRAYS, Violation, headline
 from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.models.client_owner import ClientOwner
-from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
 from conformance.oracle import groups
 from conformance.scenario import api_requests
@@ -319,13 +318,6 @@ class ClientScenario(Scenario):
     def content_of(self, table: TableHandle, version: int) -> str:
         """The content of a commit, published or not."""
         return self._log(table.reference).get(version, (None, None))[1] or ""
-
-    def kit_reads(self, table: TableHandle | None, version: int) -> set[str]:
-        """The files of a version as the kit's own reader finds them; none if it cannot read the version."""
-        reference = None if table is None else self.name_of(table)
-        reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
-        paths = reply.files if isinstance(reply, m.SnapshotRead) else ()
-        return {name for path in paths for name in self.renamed.get(path, (path,))}
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """The commits that the owner lists; the history does not record this request."""

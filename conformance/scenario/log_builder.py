@@ -22,10 +22,9 @@ from typing import Any
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, checkpoint_file, checksum_file, commit_file, compacted_file, version_of
 from conformance.models import proposals
-from conformance.models.log_files import Listing, checkpoint_parquet, listing_of, vector_name
+from conformance.models.log_files import Listing, checkpoint_parquet, listing_of
 from conformance.oracle.client import Action, reconciled, replay
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import Exchange, TableHandle
 
 
@@ -38,8 +37,6 @@ class LogBuilder:
     location: str
     table: TableHandle
     actions: dict[int, list[Action]] = field(default_factory=dict)
-    readers: int | None = None
-    """The number of readers so far, if each read is by a new reader without a cache. None: one reader reads all."""
     committed: dict[int, Exchange] = field(default_factory=dict)
     """The operations that committed the versions."""
     _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
@@ -121,27 +118,9 @@ class LogBuilder:
         self.committed[version] = exchange
         return exchange
 
-    def hand_back(self) -> Exchange:
-        """The owner hands the table back with its next version. All earlier versions are published."""
-        request = giving_back(self.s, self.table)
-        exchange = self.s.ask("migrator", request, self.table)
-        self.s.expect(exchange, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner hands the table back")
-        self.table.versions = request.version + 1
-        self.table.ownership.append(request.attempt)
-        self.actions[request.version] = [json.loads(line) for line in request.actions]
-        self.committed[request.version] = exchange
-        return exchange
-
     def backfill(self, version: int) -> None:
         """Publish up to a version."""
         self.s.backfill(self.table, version)
-
-    def reader(self) -> str:
-        """The name of the next reader."""
-        if self.readers is None:
-            return "reader"
-        self.readers += 1
-        return f"reader {self.readers}"
 
     @property
     def latest(self) -> int:
@@ -316,12 +295,6 @@ def domain(name: str, configuration: str, *, removed: bool = False) -> str:
 
 def application(name: str, version: int) -> str:
     return proposals.line("txn", {"appId": name, "version": version})
-
-
-def stored_vector(identifier: str, prefix: str = "") -> Action:
-    """A deletion vector of one row, in a file of its own: `vector_file` names it."""
-    body = {"storageType": "u", "pathOrInlineDv": vector_name(identifier, prefix), "offset": 1}
-    return {**body, "sizeInBytes": 40, "cardinality": 1}
 
 
 def vector(identifier: str) -> Action:

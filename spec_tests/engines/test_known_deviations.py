@@ -17,13 +17,19 @@ from conformance.adapters.engines.delta_kernel_rs import DeltaKernelRs
 from conformance.adapters.engines.delta_rs import DeltaRs
 from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.engines.sail import Sail
+from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
-from conformance.interface.results import ExitCode
+from conformance.interface.results import ExitCode, Layer
 from conformance.models import proposals
+from conformance.programs import pinned
 from conformance.running import execution
 from spec_tests.engines.prerequisites import needed_jars
+
+EXAMPLES: Final = [check.name for check in all_checks() if check.layer is Layer.EXAMPLE and check.side == "client"]
+WRITTEN: Final = [word for name in (f"{pinned.CHECKS.replace('_', '-')}*", *EXAMPLES) for word in ("--check", name)]
+"""Options for the pinned programs and the examples."""
 
 # Delta Kernel, for Java and for Rust: a part of the quick profile
 
@@ -31,7 +37,7 @@ KERNELS: Final = {
     "delta-kernel": (("writing", "conflicts"), {"CONFLICT-RETRY-05", "FIELD-04"}),
     "delta-kernel-rs": (
         ("reading", "backfill-ordering", "limits"),
-        {"FIELD-05", "LOG-08", "LOG-21", "LOG-26", "LOG-38", "FIELD-03"},
+        {"CM-ACCESS-01", "FIELD-03", "FIELD-05", "ICT-22", "LOG-08", "LOG-21", "LOG-26", "LOG-38", "PROFILE-CLIENT-01"},
     ),
 }
 """For each engine: families of checks, and the requirements or advice that it violates there."""
@@ -46,7 +52,7 @@ def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, An
     engine = DeltaKernelRs if "delta-kernel-rs" in subject else DeltaKernel
     if problem := engine.missing(subject.partition("@")[2] or None):
         pytest.skip(problem)
-    arguments = ["run", subject, "-n", "1", "--budget", "1h", "--layer", "example", "--report", str(report), *options]
+    arguments = ["run", subject, "-n", "1", "--budget", "1h", *WRITTEN, "--report", str(report), *options]
     CliRunner().invoke(application, arguments)
     cases: list[dict[str, Any]] = json.loads((report / "result.json").read_text())["cases"]
     return cases
@@ -67,14 +73,14 @@ def test_delta_kernel_violates_only_the_known_requirements(engine: str, tmp_path
 
 WHEELS: Final = {
     DeltaRs: (
-        {"LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "LOG-50", "FIELD-03",
-         "CONFLICT-FILES-02"},
-        {"passed": 6, "failed": 12, "skipped": 22, "inconclusive": 1},
+        {"LOG-19", "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "LOG-50", "FIELD-03",
+         "CONFLICT-FILES-02", "PROFILE-CLIENT-02"},
+        {"passed": 7, "failed": 4, "skipped": 4, "inconclusive": 1},
     ),
     Sail: (
-        {"CM-FILES-04", "CM-PUBLISH-08", "CM-READ-02", "CM-READ-05", "FIELD-03", "ICT-16", "LOG-09", "LOG-13", "LOG-15",
-         "LOG-17", "LOG-26"},
-        {"passed": 8, "failed": 9, "skipped": 6, "inconclusive": 18},
+        {"CM-FILES-04", "CM-PUBLISH-08", "CM-READ-02", "CM-READ-04", "CM-READ-05", "FIELD-03", "ICT-17", "ICT-18",
+         "ICT-19", "ICT-20", "LOG-13", "LOG-17", "LOG-26", "LOG-27"},
+        {"passed": 1, "failed": 4, "skipped": 3, "inconclusive": 8},
     ),
 }  # fmt: skip
 """For each engine: the requirements and advice that it violates, and the number of cases with each verdict."""
@@ -85,8 +91,8 @@ WHEELS: Final = {
 def test_a_wheel_violates_only_the_known_requirements(engine: type[DeltaRs | Sail], tmp_path: Path) -> None:
     if problem := engine.missing(None):
         pytest.skip(problem)
-    examples = ["--budget", "1h", "--layer", "example", "--report", str(tmp_path)]
-    shown = CliRunner().invoke(application, ["run", f"engine:{engine.engine}", *examples])
+    arguments = ["run", f"engine:{engine.engine}", "--budget", "1h", *WRITTEN, "--report", str(tmp_path)]
+    shown = CliRunner().invoke(application, arguments)
     assert shown.exit_code == 1, shown.output
     known, verdicts = WHEELS[engine]
     cases = json.loads((tmp_path / "result.json").read_text("utf-8"))["cases"]
@@ -158,14 +164,14 @@ def test_a_table_with_unsupported_features_is_rejected_not_lost(tmp_path: Path) 
 
 WRONG: Final = {
     "delta-spark": {},
-    "delta-spark-coordinated": {"a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06"},
+    "delta-spark-coordinated": {"pinned-programs-of-clients-in-writing": "CONFLICT-RETRY-06"},
 }
 """For each engine and check: a requirement or advice that Delta 4.4.0 violates, if no stored finding shows it. The
 findings have their own test, `test_the_file_of_a_finding_reproduces_it`."""
 RIGHT: Final = {
-    "delta-spark": ("a-partition-value-is-a-string-or-null",),
+    "delta-spark": ("pinned-programs-of-clients-in-conflicts",),
     "delta-spark-coordinated": (
-        "a-checkpoint-of-the-clients-choice-is-published", "the-checkpoint-hint-never-goes-back",
+        "pinned-programs-of-clients-in-conflicts", "pinned-programs-of-clients-in-in-commit-timestamps",
     ),
 }  # fmt: skip
 PASSED: Final = [(engine, check) for engine, checks in RIGHT.items() for check in checks]

@@ -46,8 +46,8 @@ Delta's own retries, caches and sizes (4.4.0):
 commits.
 - Each tenth commit writes a checkpoint.
 - Delta asks for the commits and lists the log at the same time, and does not compare the listing with the latest
-version of the answer. So the check `a-commit-missing-from-the-listing-fails-the-read` passes if the listing comes first
-(as on a busy machine). Otherwise it shows LOG-27 and MC-READ-07 as violated, as it always does for `delta-spark`.
+version of the answer. So a read while the listing lacks the newest version fails if the listing comes first (as on a
+busy machine). Otherwise it violates LOG-27 and MC-READ-07, as it always does with `delta-spark`.
 """
 
 import json

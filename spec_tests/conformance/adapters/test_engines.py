@@ -31,10 +31,11 @@ from conformance.interface.subject import UsageError, how_to_install
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.reader import Owner, Refused, Resolved, State
+from conformance.programs import pinned
+from conformance.programs.cases import run_case
 from conformance.running.worker import check_named
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
-from conformance.scenario.running import run_case
 from conformance.subjects import names
 from conformance.subjects.names import open_subject
 from spec_tests.conformance.adapters.test_stdio import LONG, command
@@ -89,7 +90,9 @@ class JoinsAbsolutePaths(OpensDataFiles):
 )
 def test_an_absolute_path_is_opened_as_it_is(client: type[OpensDataFiles], verdict: Verdict, variant: Variant) -> None:
     host = ClientHost()
-    result = run_case(check_named("a-path-is-a-uri"), variant, InProcess(client(host.ask)), host=host)
+    check = check_named("pinned-programs-of-clients-in-reading")
+    (program,) = (text for text in pinned.texts("reading", "client") if "a path is decoded once" in text)
+    result = run_case(check, variant, InProcess(client(host.ask)), host=host, reproduction=program)
     assert result.verdict is verdict, result.violations
     assert {name for violation in result.violations for name in violation.requirements} == (
         set() if verdict is Verdict.PASSED else {"LOG-32"}

@@ -163,8 +163,8 @@ def test_an_answer_has_the_requested_names_of_the_clients_files() -> None:
 def test_a_missing_commit_is_an_error() -> None:
     log = log_of([remove("a")])
     read = m.SnapshotRead(version=2, files=("a", "b"))
-    wrong = read_of(log, m.Snapshot(table="t"), read, harmed=True, readable={0, 1})
-    assert wrong is not None and "LOG-27" in wrong.requirements
+    wrong = read_of(log, m.Snapshot(table="t"), read, harmed=("LOG-27",), readable={0, 1})
+    assert wrong is not None and wrong.requirements == ("LOG-27",)
 
 
 def test_maintenance_is_compared_with_the_replay() -> None:
