@@ -453,7 +453,7 @@ def identity_of(entry: m.CommitEntry) -> m.AttemptId | None:
     return proposals.attempt_of(entry.actions[0]) if entry.actions else None
 
 
-def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -> World | Wrong:
+def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer, facts: Facts) -> World | Wrong:
     """Profile attempt-outcome: the answer is final."""
     landed = world.landed(request.attempt)
     match answer:
@@ -465,8 +465,8 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
             return world  # it landed before the owner had the table
         case m.NotLanded() if landed is not None:
             return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
-        case m.NotLanded() if world.state.can_be_taken_over:
-            return world  # the attempt may be that of a later take-over
+        case m.NotLanded() if world.state.can_be_taken_over or request.table in facts.left:
+            return world  # the attempt may be that of a later take-over, or of a commit after it
         case m.NotLanded():
             pending = frozenset(proposal for proposal in world.pending if proposal[1] != request.attempt)
             return world._replace(never=world.never | {request.attempt}, pending=pending)
@@ -493,7 +493,7 @@ def rule(
         case m.LoadTable():
             return load_table(world, contract, answer, facts)
         case m.AttemptOutcome():
-            return attempt_outcome(world, request, answer)
+            return attempt_outcome(world, request, answer, facts)
         case m.DropTable() if isinstance(answer, m.Done):
             return world._replace(state=State.DROPPED)
         case m.Plant():

@@ -177,6 +177,16 @@ def test_a_resolved_attempt_never_lands_later() -> None:
     assert read.requirements[0] == "MC-GET-02"
 
 
+@pytest.mark.parametrize(("asked", "lands"), [("t", False), ("before the hand-back", True)])
+def test_an_answer_about_an_earlier_ownership_says_nothing_about_this_one(asked: str, lands: bool) -> None:
+    facts = model.Facts(left=frozenset({"before the hand-back"}))
+    question = m.AttemptOutcome(table=asked, attempt="new")
+    resolved = model.judge(worlds(TABLE), TERMS, question, m.NotLanded(), facts)
+    assert not isinstance(resolved, Wrong)
+    landed = model.judge(resolved, TERMS, commit(3), m.Ratified(version=3), facts)
+    assert isinstance(landed, Wrong) is not lands
+
+
 def test_a_visible_commit_was_ratified() -> None:
     both = model.lost(worlds(World(log=("zero",))), commit(1))
     seen = model.visible(both, {0: "zero", 1: "new"})
