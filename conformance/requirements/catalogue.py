@@ -187,6 +187,8 @@ class Requirement(_Statement, frozen=True, kw_only=True):
     level: Level
     profile: Profile = Profile.CORE
     """The requirement binds only subjects that declare this profile."""
+    plain: bool = False
+    """Whether it is about tables without a table feature of an owner; it binds clients that know managedCommit."""
     contract: Contract | None = None
     untestable: str | None = None
     """Why no observation would show a violation."""

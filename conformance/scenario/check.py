@@ -133,7 +133,10 @@ class Check:
 def applies(requirement: str, identity: Identity, variant: Variant) -> bool:
     """Whether the requirement applies to the subject on that variant. Raises `KeyError` for an unknown id."""
     entry = load().requirement(requirement)
-    if requirement.startswith(OTHER_FEATURE[variant.feature]):
+    if entry.plain:
+        if variant.feature != FILESYSTEM or "managedCommit" not in identity.features:
+            return False
+    elif requirement.startswith(OTHER_FEATURE[variant.feature]):
         return False
     commit_mode = COMMIT_MODE_OF.get(entry.profile)
     if commit_mode is not None and commit_mode != variant.commit_mode:

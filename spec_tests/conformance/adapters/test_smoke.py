@@ -56,7 +56,7 @@ def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
         report = smoke(subject)
     assert report.ok, str(report)
     assert {step.outcome for step in report.steps} == {Outcome.OK}
-    assert len(report.steps) > 5
+    assert len(report.steps) > 1
 
 
 @pytest.mark.parametrize("identifier", sampled(MUTANTS, 40))

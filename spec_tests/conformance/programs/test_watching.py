@@ -34,8 +34,10 @@ GOOD = [mutant for mutant in all_mutants().values() if not mutant.violates and m
 
 
 def opened(make: type, folder: Path) -> InProcess:
-    own = "directory" in inspect.signature(make).parameters
-    return InProcess(make(directory=folder) if own else make(FolderStorage(folder)))
+    parameters = inspect.signature(make).parameters
+    if "directory" in parameters:
+        return InProcess(make(directory=folder))
+    return InProcess(make(FolderStorage(folder)) if "storage" in parameters else make())
 
 
 def run(make: type, folder: Path, variant: Variant = STAGED, *, count: int = 20) -> CaseResult:
