@@ -426,7 +426,7 @@ def refusal(side: Side, step: Step) -> str:
     except DeltaError as error:
         return type(error).__name__
     except Exception as error:  # noqa: BLE001 - the errors of Spark, Delta and the JVM have no class in common
-        named = re.findall(r"refimpl\.errors\.(\w+)", str(error))
+        named = re.findall(r"refimpl\.protocol\.errors\.(\w+)", str(error))
         java = re.search(r"(?:io\.delta|org\.apache\.spark)[\w.]*\.(\w+Exception)", str(error))
         name = named[-1] if named else getattr(error, "getCondition", lambda: None)() or (java and java[1])
         if name and not name.startswith(("INTERNAL_ERROR", "PYTHON_")):

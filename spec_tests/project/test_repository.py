@@ -89,7 +89,7 @@ def test_wheel_contains_no_tests(installed: Path) -> None:
 @pytest.mark.longer
 @pytest.mark.xdist_group("wheel")  # the wheel is built once
 def test_the_kit_finds_a_bad_owner_and_reports_it_in_every_form(installed: Path, tmp_path: Path) -> None:
-    done = kit(installed, tmp_path, "run", "mutant:replay-is-a-conflict", "--layer", "example", "-n", "1",
+    done = kit(installed, tmp_path, "run", "mutant:replay-is-a-conflict", "-n", "1",
                "--requirement", "PROFILE-RETRY-01", "--report", "report")  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "PROFILE-RETRY-01" in done.stdout
