@@ -995,7 +995,8 @@ class Drive:
         first, count = max(0, step.first), 1 + max(0, step.versions - 1) % 5
         place = self.s.physical(PATHS[step.path % len(PATHS)])
         path = f"{(self.s.identity.storage or '').rstrip('/')}/{place}"
-        if any(other.location == path for other in (*self.tables.values(), *self.past.values())):
+        used = {other.location for other in (*self.tables.values(), *self.past.values())}
+        if path in used | {other.path for other in self.s.tables}:
             path += str(slot)
         handle = TableHandle(
             name=f"imports{slot}", reference=path, versions=first + count, before=first + count,
