@@ -111,7 +111,8 @@ class World(NamedTuple):
     def with_next(self, version: m.Version, attempt: m.AttemptId, after: State = State.OWNED) -> "World | None":
         """After that proposal landed; None if it cannot. A filesystem table can only be taken over."""
         lands = self.state is State.OWNED or (self.state.can_be_taken_over and after is State.OWNED)
-        free = version == self.newest + 1 and attempt not in self.log and attempt not in self.never
+        never = attempt in self.never and not self.state.can_be_taken_over
+        free = version == self.newest + 1 and attempt not in self.log and not never
         return self.appended(attempt, after) if free and lands else None
 
 
@@ -233,7 +234,7 @@ def ratified(
         return world
     if landed is not None:
         return Wrong(("PROFILE-CORE-06",), f"the attempt is version {landed}: it is not applied again", landed)
-    if attempt in world.never:
+    if attempt in world.never and not taking:  # the profile names commits and hand-backs, not take-overs
         return Wrong(("PROFILE-OUTCOME-02",), "the attempt was resolved as not landed: it never lands")
     if world.state is State.DROPPED:
         return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing more is ratified")
