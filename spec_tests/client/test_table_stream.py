@@ -3,6 +3,7 @@ restart.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -71,7 +72,9 @@ def test_a_batch_ends_at_its_limits(table: Table, limits: dict[str, int], batche
     start = stream.initial()
     table.append(rows(4))
     table.append(rows(5))
-    assert drained(table, stream, start, **limits) == batches
+    read = drained(table, stream, start, **limits)
+    assert [len(batch) for batch in read] == [len(batch) for batch in batches]
+    assert sorted(chain(*read)) == list(chain(*batches))  # files of one millisecond have no order in the first version
 
 
 @pytest.mark.parametrize("options", [StreamOptions(), StreamOptions(starting_version=1)], ids=["rows", "commits"])
